@@ -21,6 +21,10 @@ from lambdanet_tf.files import matching
 # ILSVRC 2012 as it is usually converted: training files and images.
 _IMAGENET_FILES, _IMAGENET_IMAGES = 1024, 1_281_167
 _IMAGENET_CLASSES = 1000
+# To count its training images would mean reading 140 GB.
+_IMAGENET_SIZES = np.diff(
+    np.linspace(0, _IMAGENET_IMAGES, _IMAGENET_FILES + 1).astype(np.int64)
+)
 IMAGE = "image/encoded"
 LABEL = "image/class/label"
 _HEADER, _FOOTER = 12, 4
@@ -125,31 +129,31 @@ def read_records(
             labels are not among them.
     """
     files, unread = split_files(path)
-    sizes = {split: _sizes(split, found) for split, found in files.items()}
-    is_imagenet = sizes["train"].sum() == _IMAGENET_IMAGES
+    is_imagenet = len(files["train"]) == _IMAGENET_FILES
     if validation_split and "validation" not in files:
         kept = len(files["train"])
         kept -= max(round(validation_split * kept), 1)
-        held = files["train"][kept:]
-        files |= {"train": files["train"][:kept], "validation": held}
-        sizes["train"] = sizes["train"][:kept]
-        sizes["validation"] = count_records(held)
+        if not kept:
+            raise ValueError(
+                f"{path} must hold validation files, or several training "
+                "files, of which the last are held out. Received: one, and "
+                f"validation_split={validation_split} (0 holds out none)."
+            )
+        files["validation"] = files["train"][kept:]
+        files["train"] = files["train"][:kept]
     names = _class_names(path, classes, is_imagenet)
     first_label = int(is_imagenet) if first_label is None else first_label
     one_of("first_label", first_label, (0, 1))
     parse = parse_labelled(len(names), first_label)
     sources: dict[str, Any] = {"validation": None}
     for split, found in files.items():
-        if not found:
-            raise ValueError(
-                f"{path} must hold validation files, or several training "
-                "files, of which the last are held out. Received: one, and "
-                f"validation_split={validation_split} (0 holds out none)."
-            )
-        _check_labels(found, len(names), first_label)
-        sources[split] = RecordSource(
-            found, sizes[split], parse, shuffle_buffer, channels
-        )
+        if is_imagenet and split == "train":
+            sizes = _IMAGENET_SIZES[: len(found)]
+        else:
+            sizes = count_records(found)
+        source = RecordSource(found, sizes, parse, shuffle_buffer, channels)
+        _check_labels(source, len(found), len(names), first_label)
+        sources[split] = source
     notes = tuple(f"not read: {name}*" for name in unread)
     return sets.ImageSet(
         f"records:{path}", names, channels, **sources, notes=notes
@@ -214,14 +218,6 @@ def _count(path):
     return count
 
 
-def _sizes(split, files):
-    """Counts files, but not ImageNet's: that would mean reading 140 GB."""
-    if split == "train" and len(files) == _IMAGENET_FILES:
-        ends = np.linspace(0, _IMAGENET_IMAGES, _IMAGENET_FILES + 1)
-        return np.diff(ends.astype(np.int64))
-    return count_records(files)
-
-
 def _class_names(path, classes, is_imagenet):
     count = classes or _IMAGENET_CLASSES * is_imagenet
     names = sets.read_class_names(path) or tuple(map(str, range(count)))
@@ -234,27 +230,25 @@ def _class_names(path, classes, is_imagenet):
     return names
 
 
-def _check_labels(files, num_classes, first_label):
+def _check_labels(source, num_files, num_classes, first_label):
     """Raises a ValueError if one of the first labels is no class.
 
     If labels count from another number, all are wrong.
     """
-    each = max(_CHECKED_RECORDS // len(files), 1)
     feature = {LABEL: tf.io.FixedLenFeature([], tf.int64)}
-
-    def labels_of(file):
-        records = tf.data.TFRecordDataset(file).ignore_errors().take(each)
-        return records.map(lambda x: tf.io.parse_single_example(x, feature))
-
-    examples = tf.data.Dataset.from_tensor_slices(files).flat_map(labels_of)
-    found = examples.ignore_errors().as_numpy_iterator()
-    labels = np.array([example[LABEL] for example in found], np.int64)
+    each = max(_CHECKED_RECORDS // num_files, 1)
+    examples = (
+        tf.data.Dataset.range(num_files)
+        .flat_map(lambda number: source.read_file(number).take(each))
+        .map(lambda record: tf.io.parse_single_example(record, feature))
+        .ignore_errors()
+    )
+    labels = [int(x[LABEL]) for x in examples.as_numpy_iterator()]
     last_label = first_label + num_classes - 1
-    stray = labels[(labels < first_label) | (labels > last_label)]
-    if stray.size:
+    stray = [x for x in labels if not first_label <= x <= last_label]
+    if stray:
         raise ValueError(
             f"The labels of {num_classes} classes must be from {first_label} "
-            f"to {last_label}. Received: {stray[0]} in {files[0]} or its like. "
-            "Give another number of classes, or "
-            f"first_label={1 - first_label}."
+            f"to {last_label}. Received: {stray[0]}. Give another number of "
+            f"classes, or first_label={1 - first_label}."
         )

@@ -16,7 +16,7 @@ from lambdanet_tf.data.sources import Source
 
 SPLIT_SEED = 2102
 TEST_SPLIT = 0.2
-CLASS_FILES = ("classes.txt", "labels.txt")
+CLASS_FILE = "classes.txt"
 # Names of the folders and files of a split.
 SPLITS = {
     "train": ("train", "training"),
@@ -165,13 +165,12 @@ def split_by_class(
 
 
 def read_class_names(folder: str) -> tuple[str, ...] | None:
-    """Returns the names in a folder's file of classes, one a line, or None."""
-    for file in CLASS_FILES:
-        path = os.path.join(folder, file)
-        if tf.io.gfile.exists(path):
-            lines = files.read_text(path).rstrip().split("\n")
-            return tuple(line.strip() for line in lines)
-    return None
+    """Returns the names in a folder's classes.txt, one a line, or None."""
+    path = os.path.join(folder, CLASS_FILE)
+    if not tf.io.gfile.exists(path):
+        return None
+    lines = files.read_text(path).rstrip().split("\n")
+    return tuple(line.strip() for line in lines)
 
 
 def _hold_out(labels, fraction, generator):

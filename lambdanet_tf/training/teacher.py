@@ -18,7 +18,7 @@ from lambdanet_tf import data
 from lambdanet_tf import runs
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.data import pseudo_labels
-from lambdanet_tf.data.sets import CLASS_FILES
+from lambdanet_tf.data.sets import CLASS_FILE
 from lambdanet_tf.files import matching
 from lambdanet_tf.files import read_text
 from lambdanet_tf.files import whole_file
@@ -182,7 +182,7 @@ def _write(parts, numbers, output, classes):
         name = pseudo_labels.FILE_NAME.format(number=number, count=count)
         piece = itertools.islice(records, _IMAGES_PER_FILE)
         _write_records(output.file(name), piece)
-    output.write_text(CLASS_FILES[0], "\n".join(classes) + "\n")
+    output.write_text(CLASS_FILE, "\n".join(classes) + "\n")
 
 
 def table(report: dict[str, Any]) -> str:
