@@ -30,15 +30,21 @@ def _parts(found, task):
 
 
 def _searched(search, digits):
-    """A line for a variant and its initial weights, a column for a rate."""
-    cells = {}
-    for row in sorted(search, key=lambda row: row.rate):
+    """What the search found for each variant, by initial weights and rate."""
+    found = {}
+    for row in sorted(search, key=lambda row: (row.first, row.rate)):
         text = "none" if row.score is None else f"{row.score:.{digits}f}"
-        cells[f"{row.variant}; {row.first}", f"{row.rate:g}"] = text
-    return views.crossed(dict(sorted(cells.items())), "initial weights")
+        starts = found.setdefault(row.variant, {})
+        starts.setdefault(row.first, []).append(f"{row.rate:g}: {text}")
+    return {
+        variant: "; ".join(
+            f"{', '.join(texts)} ({first})" for first, texts in starts.items()
+        )
+        for variant, starts in found.items()
+    }
 
 
-def _compared(final, digits, score):
+def _compared(final, searched, digits, score):
     """A line for each variant's final runs."""
     scores = {
         name: {seed: row.score for seed, row in group.items()}
@@ -48,6 +54,7 @@ def _compared(final, digits, score):
     rows = []
     for name, group in final.items():
         row = views.Row(next(iter(group.values())))
+        row["searched"] = searched.get(name)
         row["scores"] = views.joined(scores[name].values(), f".{digits}f")
         row["mean"] = mean(scores[name].values(), digits)
         if other not in (None, name):
@@ -56,6 +63,7 @@ def _compared(final, digits, score):
         rows.append(row)
     columns = {
         "layer": "{variant}",
+        "validation by initial weights and rate": "{searched}",
         "rate": "{rate:g}",
         "initial weights": "{first}",
         "parameters": "{parameters:,}",
@@ -72,12 +80,9 @@ def _tables(task, found):
     score, digits = SCORES[task]
     steps, (search, final) = next(iter(_parts(found, task).items()))
     return views.page(
-        f"Final runs of {steps} updates:",
-        _compared(final, digits, score),
-        f"The search, {len(search)} runs; validation, {score}, by rate:",
-        _searched(search, digits),
-        "± is half of the 95 % t-interval over seeds. FLOPs are of one "
-        "example.",
+        f"{steps} updates; a search of {len(search)} runs. ± is half of the "
+        "95 % t-interval over seeds. FLOPs are of one example.",
+        _compared(final, _searched(search, digits), digits, score),
     )
 
 

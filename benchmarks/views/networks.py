@@ -175,18 +175,32 @@ TITLES = {
 
 @views.view("paper_tables.md#tables")
 def paper_tables(found):
+    """A line for each table with what agrees; then the rows that do not."""
     rows = found["paper_tables"]
     for row in rows:
         digits = len(row.paper.partition(".")[2]) + 2
         row["ours"] = f"{row.value:.{digits}f}"
-    columns = {
-        **views.fields("row", "quantity", "paper", "ours"),
-        "": "{verdict}",
-    }
-    agreeing = sum(row.verdict == "agrees" for row in rows)
-    parts = [f"{agreeing} of {len(rows)} figures agree to the last digit."]
-    tables = views.grouped(rows, "table")
-    for table, title in TITLES.items():
-        if group := tables.get((table,)):
-            parts += [f"## {title}", views.listing(group, columns)]
-    return views.page(*parts)
+    same = [row for row in rows if row.verdict == "agrees"]
+    other = [row for row in rows if row.verdict != "agrees"]
+    groups = views.grouped(same, "table", "quantity")
+    agreeing = [
+        views.Row(
+            title=TITLES[table],
+            quantity=quantity,
+            rows="; ".join(f"{x.row}: {x.ours} ({x.paper})" for x in group),
+        )
+        for (table, quantity), group in groups.items()
+    ]
+    first = {"table": "{title}", **views.fields("quantity")}
+    for row in other:
+        row["title"] = TITLES[row.table]
+    return views.page(
+        f"{len(same)} of {len(rows)} figures agree to the last digit; "
+        "ours, with the paper's in brackets:",
+        views.listing(agreeing, first | {"rows that agree": "{rows}"}),
+        "The others:",
+        views.listing(
+            other,
+            first | views.fields("row", "paper", "ours") | {"why": "{verdict}"},
+        ),
+    )

@@ -61,6 +61,8 @@ MARKS = {
     # These train.
     "docs/your_images.md": (pytest.mark.once, pytest.mark.thorough),
     "docs/analysis.md": pytest.mark.thorough,
+    # A table is interpolated, with a warning.
+    "docs/layers.md": pytest.mark.filterwarnings("ignore:The inputs of"),
     # TensorFlow's own interpreter says that LiteRT will replace it.
     "docs/streaming.md": pytest.mark.filterwarnings(
         r"ignore:\s*Warning. tf.lite.Interpreter"
