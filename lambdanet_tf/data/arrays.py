@@ -1,7 +1,6 @@
 """Images in memory: arrays, .npz files, scikit-learn's digits."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -79,37 +78,24 @@ def array_set(
             becomes validation images.
         name: of the set.
 
-    Returns:
-        An `ImageSet`.
-
     Examples:
         >>> images, labels = np.zeros([20, 8, 8]), np.arange(20) % 2
         >>> pairs = array_set((images, labels), classes=("cat", "dog"))
         >>> pairs.classes, pairs.test.num_images
         (('cat', 'dog'), 4)
     """
-    whole = ArraySource(*train)
-    labels = whole.columns["label"]
-    rows = sets.split_by_class(
-        labels, validation_split, test_split=0.0 if test else sets.TEST_SPLIT
-    )
-    splits: list[Any] = [whole.take(numbers) for numbers in rows]
-    if test is not None:
-        splits[2] = ArraySource(*test)
+    whole, tested = ArraySource(*train), ArraySource(*test) if test else None
+    splits = sets.divide(whole, None, tested, validation_split)
     if classes is None:
         last = max(source.columns["label"].max() for source in splits if source)
         classes = [str(number) for number in range(last + 1)]
     channels = whole.columns["image"].shape[-1]
     note = f"split by class with seed {sets.SPLIT_SEED}"
-    return sets.ImageSet(name, tuple(classes), channels, *splits, notes=(note,))
+    return sets.ImageSet(name, tuple(classes), channels, *splits, (note,))
 
 
 def read_arrays(path: str, validation_split: float = 0.1) -> sets.ImageSet:
-    """Reads the `ImageSet` of an .npz file.
-
-    It holds `x_train`, `y_train`, `x_test`, `y_test` and maybe `classes`, as
-    `array_set` takes them.
-    """
+    """Reads the `ImageSet` of an .npz file, as docs/data.md says."""
     arrays = files.read_arrays(path)
     if missing := [name for name in _ARRAYS if name not in arrays]:
         raise ValueError(f"{path} must hold the arrays {', '.join(missing)}.")
@@ -132,9 +118,6 @@ def load_digits(validation_split: float = 0.1) -> sets.ImageSet:
 
     Returns:
         An `ImageSet`; a fifth of the images of each class are test images.
-
-    Raises:
-        ImportError: if scikit-learn is not installed.
     """
     digits = require("sklearn.datasets", extra="data").load_digits()
     images = digits.images.astype(np.float32) * (255 / 16)

@@ -1,11 +1,9 @@
 """Folders of images with a folder for each class."""
 
 import collections
-import itertools
 import os
 import unicodedata
 import warnings
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -24,13 +22,7 @@ _RUN_FILE = "run.json"  # A run folder has pictures, but no images to train on.
 
 
 class FileSource(IndexedSource):
-    """Image files: JPEG and PNG; with Pillow BMP, GIF, WebP and TIFF.
-
-    Args:
-        files: paths on any file system that `tf.io.gfile` knows.
-        labels: a class index for each file.
-        channels: 3 for color, 1 for gray.
-    """
+    """Image files: JPEG and PNG; with Pillow BMP, GIF, WebP and TIFF."""
 
     may_be_corrupt = True
 
@@ -59,21 +51,14 @@ def read_folder(
 
     Either `path/<class>/<image>`, of which a fifth of each class becomes the
     test set; or `path/train/<class>/<image>` and the same in `test/`, in
-    `val/` (or `valid/`, `validation/`, `dev/`), or in both. `test/` is the
-    test set, and `val/` where there is no `test/`. With both, `val/` is the
-    validation set and `validation_split` is not used.
-
-    A class is a folder with images in it. What is left out is counted in the
-    description and in a warning.
+    `val/`, or in both, where `val/` is the validation set. What is left out is
+    counted in the description and in a warning.
 
     Args:
         path: the folder, on any file system that `tf.io.gfile` knows.
         validation_split: fraction of the training images of each class that
             becomes validation images.
         channels: 3 for color, 1 for gray.
-
-    Returns:
-        An `ImageSet`; its pixels are in [0, 255].
 
     Raises:
         ValueError: if there is no image in the folder, or a split has no
@@ -82,23 +67,22 @@ def read_folder(
     """
     listings, left_out = _list_splits(path)
     classes = sorted(listings["train"])
-    sources: dict[str, Any] = {}
+    sources = {}
     for split, listing in listings.items():
-        files = [listing[name] for name in classes]
-        labels = np.repeat(np.arange(len(classes)), [*map(len, files)])
-        files = [*itertools.chain(*files)]
+        pairs = [
+            (file, label)
+            for label, name in enumerate(classes)
+            for file in listing[name]
+        ]
+        files, labels = zip(*pairs, strict=True)
         sources[split] = FileSource(files, labels, channels)
-    rows = sets.split_by_class(
-        sources["train"].columns["label"],
-        0.0 if "validation" in sources else validation_split,
-        0.0 if "test" in sources else sets.TEST_SPLIT,
+    splits = sets.divide(
+        *map(sources.get, ("train", "validation", "test")), validation_split
     )
-    taken = map(sources.pop("train").take, rows)
-    sources = {**dict(zip(sets.SPLITS, taken, strict=True)), **sources}
     counts = [f"{kind}: {count}" for kind, count in sorted(left_out.items())]
     notes = (f"left out: {', '.join(counts)}",) if counts else ()
     images = sets.ImageSet(
-        f"folder:{path}", tuple(classes), channels, **sources, notes=notes
+        f"folder:{path}", tuple(classes), channels, *splits, notes
     )
     if notes:
         warnings.warn(images.description, stacklevel=2)

@@ -24,12 +24,7 @@ _GRAY = (19595, 38470, 7471)
 
 
 class ArrayImage:
-    """An image that is an array: a tensor `(height, width, channels)`.
-
-    Examples:
-        >>> ArrayImage(tf.zeros([8, 6, 3])).crop([0, 0, 2, 4]).shape
-        TensorShape([2, 4, 3])
-    """
+    """An image that is an array: a tensor `(height, width, channels)`."""
 
     def __init__(self, array: tf.Tensor):
         self._array = array
@@ -195,8 +190,6 @@ def resized(pixels: tf.Tensor, size: Sequence[int]) -> tf.Tensor:
     """Resizes pixels bilinearly to (height, width), unless they have it."""
     if pixels.shape[:2] == tuple(size):
         return pixels
-    if pixels.dtype in (tf.uint32, tf.uint64):  # Which it does not take.
-        pixels = tf.cast(pixels, tf.float32)
     pixels = tf.image.resize(pixels, size)
     return tf.ensure_shape(pixels, (*size, pixels.shape[-1]))
 
@@ -204,12 +197,7 @@ def resized(pixels: tf.Tensor, size: Sequence[int]) -> tf.Tensor:
 def image_dtype(precision: str) -> str:
     """Returns the type in which batches of images are sent to a network.
 
-    Args:
-        precision: of a recipe. (Under mixed_bfloat16 the network would round
-            the pixels itself.)
-
-    Returns:
-        "bfloat16" or "float32".
+    Under mixed_bfloat16 the network would round the pixels itself.
     """
     return "bfloat16" if precision == "mixed_bfloat16" else "float32"
 

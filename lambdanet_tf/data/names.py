@@ -52,9 +52,6 @@ def load_images(
         download: whether to download and prepare a set of TensorFlow Datasets
             that is not prepared.
 
-    Returns:
-        An `ImageSet`; its pixels are in [0, 255].
-
     Raises:
         ValueError: if there is no such set, or it cannot be read.
         ImportError: if an optional package is missing.
@@ -78,14 +75,7 @@ def load_images(
 
 
 def is_image_set(name: str) -> bool:
-    """Returns whether a text begins as one of `SOURCES` does.
-
-    Args:
-        name: of the command line.
-
-    Returns:
-        A bool; nothing is opened.
-    """
+    """Returns whether a text begins as one of `SOURCES` does."""
     return name.partition(":")[0] in ("digits", *_READERS)
 
 

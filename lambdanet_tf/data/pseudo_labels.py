@@ -104,7 +104,7 @@ def unlabelled_images(
         )
     if kind == "records":
         place, _ = names.split_options(kind, place)
-        files = records.split_files(place, needed=("train",))[0]["train"]
+        files = records.split_files(place, needed=("train",))["train"]
         sizes = records.count_records(files)
         return records.RecordSource(
             files, sizes, records.parse_unlabelled, channels=channels

@@ -37,15 +37,9 @@ Parse = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 class RecordSource(StreamedSource):
     """Encoded images in TFRecord files.
 
-    Of a damaged file the records before the damage are read.
-
-    Args:
-        files: paths on any file system that `tf.io.gfile` knows.
-        sizes: the number of records to read in each file.
-        parse: from a record to the bytes of an image file and the label.
-        shuffle_buffer: records among which the next one is drawn.
-        channels: 3 for color, 1 for gray.
-        skipped: the number of records before these in each file.
+    Of a damaged file the records before the damage are read. `parse` maps a
+    record to the bytes of an image file and the label. Of each file `sizes`
+    records are read, after the first `skipped`.
     """
 
     def __init__(
@@ -113,22 +107,12 @@ def read_records(
 ) -> sets.ImageSet:
     """Reads the `ImageSet` of a folder of TFRecord files, as docs/data.md says.
 
-    Args:
-        path: the folder, on any file system that `tf.io.gfile` knows.
-        validation_split: fraction of the training files, the last ones, that
-            is held out if there are no validation files; at least one, or 0.
-        shuffle_buffer: records among which the next one is drawn.
-        classes: number of classes; None for that of `classes.txt`.
-        first_label: the label of the first class, 0 or 1; None for 0, and for
-            1 with ImageNet, which is known by its number of files or images.
-        channels: 3 for color, 1 for gray.
-
-    Raises:
-        ValueError: if there are no such files, one is cut off, there is but
-            one to hold out from, the number of classes is unknown, or the first
-            labels are not among them.
+    Without validation files `validation_split` of the training files, the last
+    ones, at least one, are held out; 0 holds out none. `classes` is their
+    number; None stands for those of `classes.txt`, and `first_label=None` for
+    0, or 1 with ImageNet.
     """
-    files, unread = split_files(path)
+    files = split_files(path)
     is_imagenet = len(files["train"]) == _IMAGENET_FILES
     if validation_split and "validation" not in files:
         kept = len(files["train"])
@@ -154,17 +138,14 @@ def read_records(
         source = RecordSource(found, sizes, parse, shuffle_buffer, channels)
         _check_labels(source, len(found), len(names), first_label)
         sources[split] = source
-    notes = tuple(f"not read: {name}*" for name in unread)
-    return sets.ImageSet(
-        f"records:{path}", names, channels, **sources, notes=notes
-    )
+    return sets.ImageSet(f"records:{path}", names, channels, **sources)
 
 
 def split_files(
     path: str, needed: Sequence[str] = ("train", "test")
-) -> tuple[dict[str, list[str]], list[str]]:
-    """Returns the files of each split, and names of what is not read."""
-    named = {}
+) -> dict[str, list[str]]:
+    """Returns the files of each split."""
+    named: dict[str, list[str]] = {}
     for file in matching(path, "*"):
         name = os.path.basename(file)
         if re.search(r"-\d+-of-\d+|\.tfrecord", name):
@@ -177,10 +158,10 @@ def split_files(
             f"{missing[0]}*.tfrecord (for the test set validation-*-of-* as "
             f"well). Received: {', '.join(named) or 'none'}."
         )
-    files = {split: named.pop(name) for split, name in splits.items()}
+    files = {split: named[name] for split, name in splits.items()}
     for found in files.values():
         check_complete(path, found)
-    return files, list(named)
+    return files
 
 
 def check_complete(path: str, files: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ import dataclasses
 import os
 from collections.abc import Iterable
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -102,14 +103,7 @@ class ImageSet:
 
 
 def check_images(images: ImageSet) -> Iterator[str]:
-    """Yields where each corrupt image is, and what is wrong, in a line.
-
-    Args:
-        images: the set, of which all images are read.
-
-    Yields:
-        Names with errors.
-    """
+    """Reads all images; yields name and error, in a line, of corrupt ones."""
     for source in images.splits.values():
         yield from source.check()
 
@@ -147,6 +141,22 @@ def find_splits(path: str, names: Iterable[str]) -> dict[str, str]:
     if "validation" in found and "test" not in found:
         found["test"] = found.pop("validation")
     return found
+
+
+def divide(
+    train: IndexedSource,
+    validation: IndexedSource | None,
+    test: IndexedSource | None,
+    validation_split: float,
+) -> tuple[Any, ...]:
+    """Returns three splits; those that are None are taken from `train`."""
+    rows = split_by_class(
+        train.columns["label"],
+        0.0 if validation else validation_split,
+        0.0 if test else TEST_SPLIT,
+    )
+    train_, validation_, test_ = map(train.take, rows)
+    return train_, validation or validation_, test or test_
 
 
 def split_by_class(

@@ -32,12 +32,7 @@ _INDEX_SHUFFLE = np.int64(498247692)
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """What one of several input pipelines reads of a source.
-
-    Attributes:
-        index: number of the shard, from 0.
-        count: number of shards.
-    """
+    """The part of a source that pipeline `index`, from 0, of `count` reads."""
 
     index: int = 0
     count: int = 1
@@ -114,9 +109,8 @@ class Source(abc.ABC):
     ) -> tf.data.Dataset:
         """Maps a function over images, in parallel; skips corrupt ones.
 
-        Args:
-            elements: of `stream` or `scan`.
-            prepare: from image, label and position to an element of the result.
+        `prepare` takes image, label and position of an element of `stream` or
+        `scan`.
         """
 
         def example(position, item):
@@ -155,10 +149,6 @@ class IndexedSource(Source):
         taken.num_images = len(rows)
         taken.columns = {k: column[rows] for k, column in self.columns.items()}
         return taken
-
-    @abc.abstractmethod
-    def decode(self, item: dict[str, tf.Tensor]) -> tuple[Image, tf.Tensor]:
-        """Returns the image of a row of the columns, and its label."""
 
     def stream(
         self, seed: int, start: int = 0, shard: Shard | None = None
@@ -216,11 +206,8 @@ class StreamedSource(Source):
     """Images that are read one after the other from several files.
 
     In a pass the files come in a random order, several are read at once, and
-    a buffer shuffles what comes out of them. To start inside a pass the
-    elements before it are read but not decoded.
-
-    Each shard reads files of its own if there are enough, and its elements of
-    all files otherwise.
+    a buffer shuffles what comes out of them. Each shard reads files of its own
+    if there are enough, and its elements of all files otherwise.
 
     Args:
         sizes: the number of images in each file.
@@ -295,22 +282,15 @@ def element_seed(seed: int, position: tf.Tensor) -> tf.Tensor:
     """Returns the seed of everything random about one element of a stream.
 
     Args:
-        seed: int. That of the stream.
-        position: int64 scalar. That of the element in the stream.
-
-    Returns:
-        An int64 tensor of two numbers, for `tf.random.stateless_uniform`.
+        seed: int, of the stream.
+        position: int64 scalar, of the element in the stream.
     """
     mixed = tf.stack([tf.cast(seed, tf.int64), position])
     return tf.random.experimental.stateless_fold_in(mixed, 1)
 
 
 def without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Switches off the thread that tunes a dataset and those made of it.
-
-    An iterator's end waits for the thread, which sleeps up to a minute:
-    TensorFlow (2.15 to 2.21) wakes it before it can see that it was cancelled.
-    """
+    """Switches off the tuner's thread, for which an iterator's end waits."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)

@@ -23,18 +23,6 @@ def read_tfds(
     their labels to itself as ImageNet does, its validation images. With both,
     its validation images are the validation set and `validation_split` is not
     used; else the last `validation_split` of the training images are.
-
-    Args:
-        name: as `tfds.builder` takes it, for example `"cifar10"`.
-        validation_split: fraction of the training images.
-        data_dir: where the sets are kept; None for the default.
-        shuffle_buffer: images among which the next one is drawn.
-        download: whether to download and prepare a set that is not prepared.
-
-    Raises:
-        ImportError: if tensorflow-datasets is not installed.
-        ValueError: if there is no such set, it has no labelled images, or it
-            is not prepared and shall not, or cannot, be.
     """
     tfds = require("tensorflow_datasets", extra="tfds")
     builder = _prepared(tfds, name, data_dir, download)

@@ -131,8 +131,7 @@ def test_one_file_has_none_to_hold_out(tmp_path):
 
 def test_files_that_cannot_be_meant_are_an_error_before_training(folder):
     write_records(folder, "trainval", 1, 2)
-    description = read_records(str(folder)).description
-    assert "not read: trainval*" in description
+    assert sizes(read_records(str(folder), 0)) == [20, 0, 6]
     path = folder / "train-00002-of-00004"
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(ValueError, match="00002-of-00004 is damaged"):
