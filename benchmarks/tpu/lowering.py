@@ -14,6 +14,7 @@ from benchmarks.tpu.operations import audit
 from benchmarks.tpu.programs import POLICY
 from benchmarks.tpu.programs import PROGRAMS
 from lambdanet_tf.analysis import analyze
+from lambdanet_tf.analysis.traced_flops import executed_flops
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.models import clone_network
 from lambdanet_tf.ops import planning_for
@@ -44,7 +45,7 @@ def lower(key):
         shape, batch = model.inputs[0].shape[1:], program.batch
         images = tf.keras.Input(shape, batch_size=batch)
         analysis = analyze(clone_network(model, input_tensors=images))
-    flops = program.batch * analysis.total("executed_flops")
+        flops = executed_flops(model, (batch, *shape), training=True).total()
     used = sorted(x.algorithm for x in analysis.layers if x.algorithm)
     return text, {
         "counted_flops": PASSES * flops,

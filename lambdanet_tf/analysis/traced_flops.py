@@ -16,19 +16,21 @@ import tensorflow as tf
 from lambdanet_tf.analysis.calls import all_calls
 
 
-def executed_flops(model, shape):
-    """Returns operations of every layer in inference, 2 per multiply-add.
+def executed_flops(model, shape, training=False):
+    """Returns the operations of every layer, 2 per multiply-add.
 
     Args:
         model: a Keras model with one input.
         shape: (batch, height, width, channels).
+        training: whether to count the forward pass of a training step, for
+            which layers plan other algorithms and blocks than for inference.
 
     Returns:
         Counter from layer name to operations.
     """
     names = {layer.name for _, layer, _ in all_calls(model)}
     spec = tf.TensorSpec(shape, tf.float32)
-    function = tf.function(lambda images: model(images, training=False))
+    function = tf.function(lambda images: model(images, training=training))
     eagerly = tf.config.functions_run_eagerly()
     # Functions inside, as of grouped convolutions, are traced in line.
     tf.config.run_functions_eagerly(True)
