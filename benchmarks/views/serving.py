@@ -63,22 +63,18 @@ def picture(found):
 @views.view("serving.md#runtimes")
 def runtimes(found):
     plain, *others = RUNTIMES
-    rows, columns = found["runtimes"], views.fields("network", "batch")
-    for name in RUNTIMES:
-        columns[f"{name}, images/s"] = f"{{{name} rate:.2f}}"
-    for name in others:
-        columns[f"{name}'s time / {plain}'s (95 %)"] = f"{{{name} times}}"
-    ratios = {name: [] for name in others}
-    for row in rows:
-        for name, taken in row.seconds.items():
-            row[f"{name} rate"] = row.batch / median(taken)
-            if name != plain:
-                times = ratio_of(row, plain, name)
-                row[f"{name} times"] = views.interval(times)
-                ratios[name].append(times[0])
+    ratios, cells = {name: [] for name in others}, {}
+    for row in sorted(found["runtimes"], key=lambda row: row.batch):
+        rate = row.batch / median(row.seconds[plain])
+        cells[row.network, f"batch {row.batch}: {plain}"] = f"{rate:.1f}"
+        for name in others:
+            times = ratio_of(row, plain, name)
+            column = f"batch {row.batch}: {name}'s time"
+            cells[row.network, column] = views.interval(times)
+            ratios[name].append(times[0])
     sentences = [
         f"- {name}, {plain} being 1, takes {views.summary(times)} and is "
         f"faster in {sum(x < 1 for x in times)} of them."
         for name, times in ratios.items()
     ]
-    return views.page(views.listing(rows, columns), "\n".join(sentences))
+    return views.page(views.crossed(cells, "network"), "\n".join(sentences))
