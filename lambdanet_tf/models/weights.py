@@ -34,8 +34,18 @@ def set_weights(
 ) -> tuple[str, ...]:
     """Sets all weights of a model from arrays by name, or none and raises.
 
-    As `load_weights`, with arrays by the names of `named_weights`; messages say
-    that they are from `origin`.
+    Args:
+        model: any Keras model that is built.
+        arrays: by the names of `named_weights`.
+        origin: of the arrays, which errors name.
+        skip: as for `load_weights`.
+        skip_mismatch: as for `load_weights`.
+
+    Returns:
+        The names of the weights that were left out.
+
+    Raises:
+        ValueError: if a weight is missing, unexpected or of another shape.
     """
     ours = named_weights(model)
     skip = (skip,) if isinstance(skip, str) else tuple(skip)

@@ -7,7 +7,6 @@ import inspect
 import io
 import re
 import shutil
-import typing
 
 import numpy as np
 import pytest
@@ -67,25 +66,26 @@ def with_examples():
 
 @pytest.mark.once
 @pytest.mark.parametrize("value", NAMES)
-def test_a_docstring_says_what_is_done_what_goes_in_and_what_comes_out(value):
+def test_a_docstring_says_what_is_done_and_what_goes_in(value):
     text = docstring_of(value)
     first = text.split("\n")[0]
     assert first.endswith("."), first
     if inspect.isfunction(value) or issubclass(value, tf.keras.layers.Layer):
         assert first.split()[0].endswith("s"), first  # a verb
-    is_told_elsewhere = re.search("see `(ResNet|MobileNet)`", text)
-    if not inspect.isfunction(value) or is_told_elsewhere:
-        return
     named = re.search(r"^Args:\n(.*?)(?:^\S|\Z)", text, re.M | re.S)
-    for name, parameter in inspect.signature(value).parameters.items():
-        is_free = parameter.kind is parameter.VAR_KEYWORD
-        if not is_free and not hasattr(value, "__wrapped__"):
-            assert named, "no section Args"
-            assert re.search(rf"^    \*{{0,2}}{name}: ", named[1], re.M), name
-    if typing.get_type_hints(value).get("return") is not type(None):
-        returns = re.search(r"^(?:Returns|Yields):$", text, re.M)
-        nothing = re.match(r"Raises |Writes ", text)
-        assert returns or nothing, "no section Returns"
+    if not inspect.isfunction(value) or hasattr(value, "__wrapped__"):
+        return
+    parameters = [
+        name
+        for name, parameter in inspect.signature(value).parameters.items()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
+    # The first line says what a single argument is; what `ops` has is for
+    # layers, and its first lines and annotations may say all.
+    is_short = len(parameters) < 2 or "lambdanet_tf.ops" in value.__module__
+    assert named or is_short, "no section Args"
+    for name in parameters if named else ():
+        assert re.search(rf"^    \*{{0,2}}{name}: ", named[1], re.M), name
 
 
 @pytest.mark.representatives(30)
