@@ -4,8 +4,6 @@ TensorFlow's own profiler knows no einsum, so the products are counted here:
 einsum, matrix products, convolutions and fast Fourier transforms, from the
 shapes of their operands in the graph of a batch. A node belongs to the layer in
 whose scope it lies. Loops, such as those of recurrent layers, are not entered.
-Nodes that no output needs are not executed: Keras traces a first step beside
-such a loop.
 """
 
 import collections
@@ -17,16 +15,9 @@ from lambdanet_tf.analysis.calls import all_calls
 
 
 def executed_flops(model, shape, training=False):
-    """Returns the operations of every layer, 2 per multiply-add.
+    """Returns a counter of the operations of every layer's forward pass.
 
-    Args:
-        model: a Keras model with one input.
-        shape: (batch, height, width, channels).
-        training: whether to count the forward pass of a training step, for
-            which layers plan other algorithms and blocks than for inference.
-
-    Returns:
-        Counter from layer name to operations.
+    Layers plan other algorithms and blocks for training than for inference.
     """
     names = {layer.name for _, layer, _ in all_calls(model)}
     spec = tf.TensorSpec(shape, tf.float32)
@@ -39,7 +30,7 @@ def executed_flops(model, shape, training=False):
     finally:
         tf.config.run_functions_eagerly(eagerly)
     flops = collections.Counter()
-    for operation in _needed(graph):
+    for operation in graph.get_operations():
         if count := operation_flops(operation):
             flops[_owner(operation.name, names)] += count
     return flops
@@ -54,31 +45,16 @@ def operation_flops(operation):
         axis = -2 if operation.get_attr(transposed) else -1
         inner = operation.inputs[0].shape[axis]
         return 2 * math.prod(operation.outputs[0].shape) * inner
-    if operation.type in ("Conv2D", "Conv3D"):
-        *window, inputs, _ = operation.inputs[1].shape
-        outputs = math.prod(operation.outputs[0].shape)
-        return 2 * outputs * math.prod(window) * inputs
-    if operation.type in ("Conv2DBackpropInput", "Conv3DBackpropInputV2"):
-        # A transposed convolution, of its inputs by its kernel.
-        _, kernel, inputs = (x.shape for x in operation.inputs)
-        return 2 * math.prod(inputs) * math.prod(kernel[:-1])
-    if operation.type == "DepthwiseConv2dNative":
-        window = operation.inputs[1].shape[:2]
-        return 2 * math.prod(operation.outputs[0].shape) * math.prod(window)
+    if "Conv" in operation.type:
+        # Every position of the outputs, of a transposed one of the inputs,
+        # meets the whole kernel.
+        is_transposed = "BackpropInput" in operation.type
+        x = operation.inputs[2] if is_transposed else operation.outputs[0]
+        kernel = operation.inputs[1]
+        return 2 * math.prod(x.shape[:-1]) * math.prod(kernel.shape)
     if operation.type in ("RFFT", "IRFFT"):
         return _fourier_operations(operation)
     return 0
-
-
-def _needed(graph):
-    """Returns the nodes of a function's graph that its outputs need."""
-    found, rest = set(), [x.op for x in graph.outputs]
-    while rest:
-        operation = rest.pop()
-        if operation not in found:
-            found.add(operation)
-            rest += [x.op for x in operation.inputs]
-    return found
 
 
 def _fourier_operations(operation):
@@ -100,17 +76,13 @@ def _owner(node, names):
 
 
 def _einsum_products(operation):
-    """Returns the product of the sizes of an equation's letters."""
-    equation = operation.get_attr("equation").decode()
-    terms = equation.split("->")[0].split(",")
-    if len(terms) == 1:
+    """Returns outputs times the sizes of the letters that are summed over."""
+    terms, result = operation.get_attr("equation").decode().split("->")
+    if "," not in terms:
         return 0  # A transposition.
     sizes = {}
-    for term, tensor in zip(terms, operation.inputs, strict=True):
-        head, _, tail = term.partition("...")
-        hidden = range(len(head) + len(tail) - len(tensor.shape), 0)
-        for label, size in zip(
-            [*head, *hidden, *tail], tensor.shape, strict=True
-        ):
-            sizes[label] = max(size, sizes.get(label, 1))
-    return math.prod(sizes.values())
+    for term, tensor in zip(terms.split(","), operation.inputs, strict=True):
+        # From the last axis on: an ellipsis stands for the first ones.
+        sizes |= zip(term[::-1], reversed(tensor.shape), strict=False)
+    summed = [size for x, size in sizes.items() if x not in result]
+    return math.prod(operation.outputs[0].shape) * math.prod(summed)
