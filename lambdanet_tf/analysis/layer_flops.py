@@ -85,10 +85,7 @@ class Costs(NamedTuple):
 
 
 def call_costs(layer: Any, node: Any) -> Costs | None:
-    """Returns what a call costs for one image.
-
-    None for a layer that has matrices and no formula, and for unknown sizes.
-    """
+    """Returns what a call costs, None of unknown sizes or without a formula."""
     tensors = symbolic((arguments_of(node), node.outputs))
     if any(None in x.shape[1:] for x in tensors):
         return None

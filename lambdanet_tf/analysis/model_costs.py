@@ -16,7 +16,6 @@ from lambdanet_tf.arguments import int_per_axis
 from lambdanet_tf.models import check_functional
 from lambdanet_tf.models import clone_network
 from lambdanet_tf.models.blocks import MIDDLES
-from lambdanet_tf.specs import LETTERS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,24 +46,17 @@ class Analysis:
 
     def table(self, every_layer=False):
         """Returns the analysis as text, a row per stage or per layer."""
+        groups = _stages(self.layers)
         if every_layer:
-            rows = [
-                _cells(x.name, f"{x.kind} {x.algorithm}".strip(), [x])
+            groups = [
+                (x.name, f"{x.kind} {x.algorithm}", [x])
                 for x in self.layers
                 if x.parameters or x.executed_flops
             ]
-        else:
-            rows = [_cells(*stage) for stage in _stages(self.layers)]
-        total = _cells("total", "", self.layers)
-        cells = [_HEADER, *rows, (*total[:2], "", *total[3:])]
+        rows = [_cells(*group) for group in groups]
+        cells = [_HEADER, *rows, _cells("total", "", self.layers)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if i < 3 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in cells
-        ]
+        lines = ["  ".join(map(str.ljust, row, widths)) for row in cells]
         lines.insert(1, "-" * len(lines[0]))
         lines.insert(-1, "-" * len(lines[0]))
         title = "x".join(map(str, self.image_shape))
@@ -75,8 +67,8 @@ class Analysis:
 
 
 _HEADER = (
-    *("layer", "", "output", "parameters"),
-    *("MFLOPs", "executed", "activations MB"),
+    *("layer", "", "output", "  parameters"),
+    *("    MFLOPs", "  executed", "activations MB"),
 )
 
 
@@ -88,9 +80,9 @@ def _cells(name, kind, layers):
         name,
         kind,
         "x".join(map(str, layers[-1].output_shape)),
-        f"{sums[0]:,}",
-        *(f"{number / 1e6:,.1f}" for number in sums[1:3]),
-        f"{sums[3] / 1e6:,.2f}",
+        f"{sums[0]:12,}",
+        *(f"{number / 1e6:10,.1f}" for number in sums[1:3]),
+        f"{sums[3] / 1e6:14,.2f}",
     )
 
 
@@ -106,8 +98,9 @@ def _stages(layers):
     for name, parts in groups.items():
         # stage2_block1_local_attention
         middles = [part.name.split("_", 2)[-1] for part in parts]
-        kinds = collections.Counter(letters.get(x) for x in middles)
-        text = " ".join(f"{kinds[k]} {k}" for k in LETTERS if kinds[k])
+        blocks = [letters[x] for x in middles if x in letters]
+        kinds = collections.Counter(blocks)
+        text = " ".join(f"{count} {kind}" for kind, count in kinds.items())
         yield name, text, parts
 
 
@@ -207,8 +200,7 @@ def trainable_parameters(model: tf.keras.Model) -> int:
     Returns:
         An int; weights that several layers share count once.
     """
-    weights = {id(w): w for w in model.trainable_weights}
-    return _numbers(weights.values())
+    return _numbers(model.trainable_weights)
 
 
 def _numbers(weights):
