@@ -145,12 +145,7 @@ _known = weakref.WeakKeyDictionary()
 
 
 def tested(model: tf.keras.Model) -> tuple[bool, dict]:
-    """Tests a model at first use.
-
-    Returns:
-        Whether its outputs are probabilities, and a dictionary for what is
-        compiled for it.
-    """
+    """Tests a model at first use; returns if outputs sum to 1, and a cache."""
     check_functional(model)
     end = model.outputs[0]  # Another one once a Sequential has grown.
     if model not in _known or _known[model][0] is not end:
