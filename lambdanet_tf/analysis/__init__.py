@@ -6,10 +6,8 @@ from lambdanet_tf.analysis.model_costs import analyze
 from lambdanet_tf.analysis.model_costs import trainable_parameters
 from lambdanet_tf.analysis.parts import PartNorms
 from lambdanet_tf.analysis.parts import lambda_layers
-from lambdanet_tf.analysis.parts import layer_part
 from lambdanet_tf.analysis.parts import part_norms
 from lambdanet_tf.analysis.parts import receptive_field
-from lambdanet_tf.analysis.pictures import part_norms_figure
 from lambdanet_tf.analysis.pictures import position_table_figure
 from lambdanet_tf.analysis.pictures import reading_figure
 from lambdanet_tf.analysis.pictures import receptive_field_figure
@@ -21,9 +19,7 @@ __all__ = [
     "PartNorms",
     "analyze",
     "lambda_layers",
-    "layer_part",
     "part_norms",
-    "part_norms_figure",
     "position_table_figure",
     "read",
     "reading_figure",

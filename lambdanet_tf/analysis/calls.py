@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -23,19 +22,10 @@ def all_calls(
             yield prefix + name, layer, node
 
 
-class Observed(NamedTuple):
-    """A call, with what it was computed of and its outputs."""
-
-    layer: Any
-    args: tuple
-    kwargs: dict[str, Any]
-    outputs: Any
-
-
 def observed(
     model: tf.keras.Model, inputs: Any, is_wanted: Callable[[str, Any], bool]
-) -> dict[str, Observed]:
-    """Computes a model in inference, and returns the wanted calls by name."""
+) -> dict[str, tuple[Any, tuple, dict[str, Any], Any]]:
+    """Returns layer, args, kwargs and outputs of the wanted calls, by name."""
     found = {}
 
     def observe(prefix, name, layer, arguments):
@@ -45,7 +35,7 @@ def observed(
             return compute(layer, args, f"{name}/")
         outputs = layer(*args, **kwargs)
         if is_wanted(name, layer):
-            found[name] = Observed(layer, args, kwargs, outputs)
+            found[name] = layer, args, kwargs, outputs
         return outputs
 
     def compute(part, tensors, prefix):

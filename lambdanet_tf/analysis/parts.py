@@ -18,6 +18,7 @@ from lambdanet_tf.models import named_weights
 PARTS = ("both", "content", "position")
 SOURCES = ("model", "layer")
 _BATCH = 32
+_PROBES = 4  # Random vectors of signs for each example.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,12 +30,6 @@ class PartNorms:
         content: root mean square of the content part of the output.
         position: of the position part.
         both: of the output, their sum.
-
-    Examples:
-        >>> PartNorms(
-        ...     "lambda", content=3.0, position=4.0, both=5.0
-        ... ).content_share
-        0.36
     """
 
     name: str
@@ -76,31 +71,10 @@ def lambda_calls(model: tf.keras.Model) -> list[tuple[str, Any]]:
 
 
 def layer_part(layer: Any, part: str) -> Any:
-    """Returns a layer that computes one part of a lambda layer's output.
-
-    Args:
-        layer: a built `LambdaLayer` or `LambdaConv`.
-        part: "both" for the layer itself, "content" or "position" for a copy
-            with the other part left out. The two parts add up to the output.
-
-    Returns:
-        A layer, or None if the layer does not have that part.
-
-    Raises:
-        ValueError: if the layer is no built lambda layer.
-    """
-    if one_of("part", part, PARTS) == "both":
+    """Returns a layer that computes a part of the outputs, None if without."""
+    if part == "both":
         return layer
-    if not isinstance(layer, LambdaBase):
-        raise ValueError(
-            "Only lambda layers have a content and a position part. Received: "
-            f"part={part!r}, layer {layer.name!r}, a {type(layer).__name__}."
-        )
-    if not layer.built:
-        raise ValueError(
-            f"`layer` must be built: call it once. Received: {layer.name!r}."
-        )
-    if not getattr(layer, f"use_{part}"):
+    if not getattr(layer, f"use_{part}", False):
         return None
     left_out = "use_position" if part == "content" else "use_content"
     config = {**layer.get_config(), "name": f"{layer.name}_{part}"}
@@ -139,7 +113,10 @@ def part_norms(model: tf.keras.Model, inputs: Any) -> list[PartNorms]:
                 tf.zeros([]) if part is None else part(*args, **kwargs)
                 for part in parts[name]
             ]
-            squares[name] += [_squares(x) for x in (*own, outputs)]
+            squares[name] += [
+                tf.reduce_sum(tf.cast(x, tf.float32) ** 2)
+                for x in (*own, outputs)
+            ]
             counts[name] += np.prod(outputs.shape)
     return [
         PartNorms(name, *map(float, np.sqrt(squares[name] / counts[name])))
@@ -154,7 +131,6 @@ def receptive_field(
     position: Sequence[int] | None = None,
     part: str = "both",
     source: str = "model",
-    probes: int = 4,
 ) -> np.ndarray:
     """Computes the effective receptive field of an output position.
 
@@ -172,7 +148,6 @@ def receptive_field(
         part: "both", or the "content" or "position" part of a lambda layer.
         source: "model" for derivatives by the inputs of the model, "layer" by
             those of the layer.
-        probes: int. Random vectors of signs for each example.
 
     Returns:
         float array of the spatial shape of the inputs.
@@ -183,6 +158,7 @@ def receptive_field(
 
     Reference: Luo et al., 2016, "Understanding the effective receptive field".
     """
+    one_of("part", part, PARTS)
     one_of("source", source, SOURCES)
     check_functional(model)
     name, layer = _named(model, layer)
@@ -193,18 +169,19 @@ def receptive_field(
         )
     rng, total = np.random.default_rng(0), 0.0
     for begin in range(0, len(inputs), _BATCH):
-        x = _floating(inputs[begin : begin + _BATCH])
+        x = tf.cast(inputs[begin : begin + _BATCH], tf.float32)
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(x)
-            call = observed(model, x, lambda path, _: path == name)[name]
+            calls = observed(model, x, lambda path, _: path == name)
+            _, args, kwargs, _ = calls[name]
             if source == "layer":
-                x = call.args[0]
+                x = args[0]
                 tape.watch(x)
-            outputs = chosen(*call.args, **call.kwargs)
+            outputs = chosen(*args, **kwargs)
             place = place_on(outputs.shape[1:-1], position, "outputs")
             outputs = outputs[(slice(None), *place)]  # [b, channels]
         squares = 0.0
-        for _ in range(probes):
+        for _ in range(_PROBES):
             signs = tf.cast(rng.choice([-1, 1], outputs.shape), outputs.dtype)
             gradient = tape.gradient(outputs, x, output_gradients=signs)
             if gradient is None:
@@ -216,13 +193,8 @@ def receptive_field(
                 )
             gradient = tf.cast(gradient, tf.float32).numpy()
             squares += (gradient**2).sum(axis=-1)  # [b, *spatial]
-        total = total + np.sqrt(squares / probes).sum(axis=0)
+        total = total + np.sqrt(squares / _PROBES).sum(axis=0)
     return np.asarray(total / len(inputs))
-
-
-def _floating(inputs):
-    x = tf.convert_to_tensor(inputs)
-    return x if x.dtype.is_floating else tf.cast(x, tf.float32)
 
 
 def _named(model, wanted):
@@ -252,7 +224,3 @@ def place_on(grid: Sequence[int], position: Any, what: str) -> tuple[int, ...]:
             f"{grid}. Received: {position}."
         )
     return position
-
-
-def _squares(x):
-    return float(tf.reduce_sum(tf.cast(x, tf.float32) ** 2))

@@ -1,28 +1,26 @@
 """Pictures of what a lambda layer learned."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from lambdanet_tf import ops
-from lambdanet_tf.analysis.parts import PartNorms
 from lambdanet_tf.environment import require
 
-_COLUMNS = 8
-_BLUE, _ORANGE, _GREY = "#3366aa", "#dd7722", "#bbbbbb"
+_BLUE, _ORANGE = "#3366aa", "#dd7722"
 
 
-def position_table_figure(layer: Any, title: str | None = None) -> Any:
+def position_table_figure(layer: Any) -> Any:
     """Draws the table of relative positions, a picture per key channel.
 
-    Red is positive, blue negative, with one scale for all; the dot is the
+    Red is positive, blue negative, with one scale for all; the cross is the
     query's own position. A causal layer uses the first half of its table alone.
 
     Args:
         layer: a built lambda layer or `RelativePositionEmbedding`, of one or
-            two spatial axes.
-        title: str, or None for the layer's name.
+            two spatial axes: in one, a channel is a row.
 
     Returns:
         A `matplotlib.figure.Figure`. With several intra-depths there is a
@@ -40,19 +38,29 @@ def position_table_figure(layer: Any, title: str | None = None) -> Any:
         )
     table = np.asarray(embedding.embeddings)
     *entries, _, _ = table.shape
-    rows = np.moveaxis(table, -2, -1).reshape(*entries, -1)
+    maps = np.moveaxis(table, (-1, -2), (0, 1)).reshape(-1, *entries)
     # A convolution that is causal has its own position last.
     last = getattr(layer, "padding", None) == "causal"
     own = [size - 1 if last else size // 2 for size in entries]
-    draw = _draw_lines if len(entries) == 1 else _draw_maps
-    title = layer.name if title is None else title
-    return draw(rows, own, title)
+    if len(entries) == 1:
+        names = [f"k = {n}" for n in range(len(maps))]
+        parts = {"key channel": maps}
+        figure = _draw_rows(parts, [0], names, first=-own[0])
+    else:
+        columns = math.gcd(len(maps), 8)
+        parts = {
+            f"k = {n} on": maps[n : n + columns]
+            for n in range(0, len(maps), columns)
+        }
+        limit = np.abs(maps).max()
+        figure = _draw_maps(parts, own, [""] * columns, limit=limit)
+    figure.suptitle(layer.name, fontsize=10)
+    return figure
 
 
 def receptive_field_figure(
     fields: dict[str, np.ndarray],
     position: Sequence[float] | None = None,
-    columns: int = _COLUMNS,
 ) -> Any:
     """Draws effective receptive fields side by side.
 
@@ -60,13 +68,13 @@ def receptive_field_figure(
         fields: from title to what `receptive_field` returned, of one or two
             spatial axes. Each is drawn on a scale of its own.
         position: where to mark the query, in the pixels of the fields.
-        columns: int. Fields in a row, at most.
 
     Returns:
         A `matplotlib.figure.Figure`.
     """
-    figure, axes = _grid(len(fields), columns, 1.9, 2.1)
-    for axis, (title, field) in zip(axes, fields.items(), strict=False):
+    figure = _figure(1.9 * len(fields), 2.1)
+    axes = figure.subplots(1, len(fields), squeeze=False)[0]
+    for axis, (title, field) in zip(axes, fields.items(), strict=True):
         axis.set_title(title, fontsize=8)
         if field.ndim == 1:
             axis.plot(field, color=_BLUE)
@@ -128,7 +136,7 @@ def reading_figure(
         f"head {i // intra}" + (f", u {i % intra}" if intra > 1 else "")
         for i in range(len(content))
     ]
-    draw = _draw_read_words if len(grid) == 1 else _draw_read_image
+    draw = _draw_rows if len(grid) == 1 else _draw_maps
     figure = draw(parts, own, names, shown)
     figure.suptitle(
         f"query at {place}" if title is None else title, fontsize=10
@@ -136,46 +144,9 @@ def reading_figure(
     return figure
 
 
-def part_norms_figure(norms: Sequence[PartNorms]) -> Any:
-    """Draws how large the content and position parts are, by depth.
-
-    Args:
-        norms: what `part_norms` returned.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-    """
-    figure = _figure(1.2 * len(norms) + 3, 3.2)
-    axes = figure.subplots()
-    places = np.arange(len(norms))
-    colors = {"content": _BLUE, "position": _ORANGE, "both": _GREY}
-    for offset, (part, color) in zip(
-        (-0.26, 0, 0.26), colors.items(), strict=True
-    ):
-        heights = [getattr(row, part) for row in norms]
-        axes.bar(places + offset, heights, 0.24, color=color, label=part)
-    names = [row.name.replace("_", "\n") for row in norms]
-    axes.set_xticks(places, names, fontsize=8)
-    axes.set(ylabel="root mean square of the output")
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
 def _figure(width, height):
     figures = require("matplotlib.figure", extra="plot")
     return figures.Figure(figsize=(width, height), layout="constrained")
-
-
-def _grid(count, columns, width, height):
-    """Returns a figure and its axes, so many, in rows of some columns."""
-    columns = min(count, columns)
-    rows = -(-count // columns)
-    figure = _figure(width * columns, height * rows)
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axis in axes[count:]:
-        axis.set_axis_off()
-    return figure, axes[:count]
 
 
 def _signed(axis, values, limit, **settings):
@@ -185,7 +156,8 @@ def _signed(axis, values, limit, **settings):
     return axis.imshow(values, **settings)
 
 
-def _draw_read_image(parts, own, names, image):
+def _draw_maps(parts, own, names, image=None, limit=None):
+    """Draws a row of maps for each part, and a cross at the query's place."""
     columns = len(names) + (image is not None)
     figure = _figure(1.25 * columns + 1.2, 1.35 * len(parts) + 0.5)
     axes = figure.subplots(len(parts), columns, squeeze=False)
@@ -197,7 +169,7 @@ def _draw_read_image(parts, own, names, image):
         if image is not None:
             _draw_image(row[0], image, own, maps.shape[1:])
         for axis, weights in zip(row[-len(names) :], maps, strict=True):
-            drawn = _signed(axis, weights, np.abs(maps).max())
+            drawn = _signed(axis, weights, limit or np.abs(maps).max())
             axis.plot(own[1], own[0], marker="+", color="black", markersize=5)
         row[0].set_ylabel(part, fontsize=9)
         figure.colorbar(drawn, ax=list(row), shrink=0.9)
@@ -216,43 +188,22 @@ def _draw_image(axis, image, own, grid):
     axis.plot(x, y, marker="+", color=_ORANGE, markersize=7)
 
 
-def _draw_read_words(parts, own, names, words):
+def _draw_rows(parts, own, names, words=None, first=0):
+    """Draws maps of one axis as rows, and a frame at the query's place."""
     count = len(next(iter(parts.values()))[0])
-    words = list(map(str, range(count))) if words is None else list(words)
-    figure = _figure(0.55 * count + 2.2, 0.75 * len(names) + 1.6)
-    axes = figure.subplots(len(parts), 1, sharex=True)
+    width = 0.55 * count if words is not None else 5
+    figure = _figure(width + 2.2, len(parts) * 0.25 * len(names) + 1.6)
+    axes = figure.subplots(len(parts), 1, sharex=True, squeeze=False)[:, 0]
+    ends = first - 0.5, first + count - 0.5, len(names) - 0.5, -0.5
     for axis, (part, maps) in zip(axes, parts.items(), strict=True):
-        drawn = _signed(axis, maps, np.abs(maps).max(), aspect="auto")
+        limit = np.abs(maps).max()
+        drawn = _signed(axis, maps, limit, aspect="auto", extent=ends)
         axis.axvspan(own[0] - 0.5, own[0] + 0.5, fill=False, edgecolor="black")
         axis.set_yticks(range(len(names)), names, fontsize=7)
         axis.set_ylabel(part, fontsize=9)
         figure.colorbar(drawn, ax=axis)
-    axes[-1].set_xticks(
-        range(count), words, rotation=45, ha="right", fontsize=9
-    )
-    return figure
-
-
-def _draw_maps(rows, own, title):
-    figure, axes = _grid(rows.shape[-1], _COLUMNS, 1.25, 1.4)
-    for index, axis in enumerate(axes):
-        image = _signed(axis, rows[..., index], np.abs(rows).max())
-        axis.plot(own[1], own[0], marker=".", color="black", markersize=3)
-        axis.set(xticks=[], yticks=[])
-        axis.set_title(f"k = {index}", fontsize=7, pad=2)
-    figure.colorbar(image, ax=list(axes), shrink=0.8)
-    figure.suptitle(title, fontsize=10)
-    return figure
-
-
-def _draw_lines(rows, own, title):
-    figure = _figure(7, 0.16 * rows.shape[1] + 1.4)
-    axes = figure.subplots()
-    first = -own[0] - 0.5
-    extent = (first, first + len(rows), rows.shape[1] - 0.5, -0.5)
-    limit = np.abs(rows).max()
-    image = _signed(axes, rows.T, limit, aspect="auto", extent=extent)
-    axes.axvline(0, color="black", linewidth=0.6, linestyle=":")
-    axes.set(xlabel="relative position", ylabel="key channel", title=title)
-    figure.colorbar(image, ax=axes)
+    if words is None:
+        axes[-1].set_xlabel("position")
+    else:
+        axes[-1].set_xticks(range(count), words, rotation=45, ha="right")
     return figure

@@ -59,7 +59,7 @@ def test_parts_add_up():
     model = network(layer)
     x = images(model)
     content, position = (
-        analysis.layer_part(layer, part)(x) for part in ("content", "position")
+        parts.layer_part(layer, part)(x) for part in ("content", "position")
     )
     checks.assert_close(content + position, layer(x), 1e-6)
     (row,) = analysis.part_norms(model, x)
@@ -77,7 +77,7 @@ def test_layers_that_models_of_several_sizes_share():
     _, model = network(layer, shape=(9, 9, 4)), network(layer)
     x = images(model)
     lone.build((None, 7, 9, 4))
-    assert analysis.layer_part(lone, "content")(x).shape == (5, 7, 9, 8)
+    assert parts.layer_part(lone, "content")(x).shape == (5, 7, 9, 8)
     assert analysis.receptive_field(model, layer, x).shape == (7, 9)
     assert analysis.read(model, x)["lambda"].grid == (7, 9)
     (row,) = analysis.part_norms(model, x)
@@ -177,7 +177,7 @@ def test_what_is_no_layer_or_position_is_an_error():
     model = network(masked, dense, shape=(7, 4))
     x = images(model)
     for layer, arguments, message in (
-        (dense, {"part": "content"}, "Only lambda layers"),
+        (dense, {"part": "content"}, "has no content part"),
         (f"{dense.name}s", {}, "Did you mean"),
         (masked, {"part": "value"}, "`part` must be one of"),
         (masked, {"position": (7,)}, "one index per spatial axis"),
@@ -197,7 +197,7 @@ def test_pictures_of_tables():
     assert np.argwhere(pictures).tolist() == [[0 * 3 + 2, 0, 4]]
     sequence = LambdaConv(8, 5, padding="causal", **_SMALL)
     sequence.build((None, None, 4))
-    axes = analysis.position_table_figure(sequence, title="mine").axes[0]
+    axes = analysis.position_table_figure(sequence).axes[0]
     assert axes.images[0].get_extent()[:2] == [-4.5, 0.5]  # -4 to 0.
     without = LambdaLayer(8, use_position=False, **_SMALL)
     without.build((None, 3, 3, 4))
@@ -205,12 +205,9 @@ def test_pictures_of_tables():
         analysis.position_table_figure(without)
 
 
-def test_pictures_of_fields_and_norms(rng):
+def test_pictures_of_fields(rng):
     field = rng.random((5, 7))
     figure = analysis.receptive_field_figure({"a": field}, position=(2, 3))
     np.testing.assert_array_equal(figure.axes[0].images[0].get_array(), field)
     figure = analysis.receptive_field_figure({"a": rng.random(5)}, position=[2])
     assert len(figure.axes[0].lines) == 2
-    norms = [analysis.PartNorms("stage2", 1.0, 2.0, 2.5)]
-    (axes,) = analysis.part_norms_figure(norms).axes
-    assert [bar.get_height() for bar in axes.patches] == [1.0, 2.0, 2.5]

@@ -218,7 +218,6 @@ USES = [
     (lambda: export_model(_MINE, "x", "x"), r"model.call\(images\)"),
     (lambda: models.clone_network(_MINE), "functional.*mine"),
     (lambda: field(words(), _TOKENS), "Embedding.*source='layer'"),
-    (lambda: analysis.layer_part(mixing(), "content"), "`layer` must be built"),
 ]
 
 
