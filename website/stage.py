@@ -122,7 +122,7 @@ def networks(names):
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name[0].isupper():
             first, *rest = ast.get_docstring(node).split("\n\n")
-            facts = " ".join(rest[0].split())
+            facts = " ".join(" ".join(rest[:1]).split())
             yield f"| `{node.name}` | {' '.join(first.split())} | {facts} |"
             names.pop(node.name)
 
