@@ -7,12 +7,9 @@ import tensorflow as tf
 
 def streams(layer: Any) -> bool:
     """Returns whether a layer is a causal convolution that reads the past."""
-    is_convolution = type(layer) is tf.keras.layers.Conv1D
-    return (
-        is_convolution
-        and layer.padding == "causal"
-        and layer.kernel_size[0] > 1
-    )
+    if type(layer) is not tf.keras.layers.Conv1D:
+        return False
+    return layer.padding == "causal" and layer.kernel_size[0] > 1
 
 
 def initial_state(layer: Any, batch_size: int | tf.Tensor) -> dict:
