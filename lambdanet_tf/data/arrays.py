@@ -91,7 +91,7 @@ def array_set(
         classes = [str(number) for number in range(last + 1)]
     channels = whole.columns["image"].shape[-1]
     note = f"split by class with seed {sets.SPLIT_SEED}"
-    return sets.ImageSet(name, tuple(classes), channels, *splits, (note,))
+    return sets.ImageSet(name, tuple(classes), channels, *splits, notes=(note,))
 
 
 def read_arrays(path: str, validation_split: float = 0.1) -> sets.ImageSet:

@@ -77,12 +77,12 @@ def read_folder(
         files, labels = zip(*pairs, strict=True)
         sources[split] = FileSource(files, labels, channels)
     splits = sets.divide(
-        *map(sources.get, ("train", "validation", "test")), validation_split
+        *map(sources.get, sets.SPLITS), validation_split=validation_split
     )
     counts = [f"{kind}: {count}" for kind, count in sorted(left_out.items())]
     notes = (f"left out: {', '.join(counts)}",) if counts else ()
     images = sets.ImageSet(
-        f"folder:{path}", tuple(classes), channels, *splits, notes
+        f"folder:{path}", tuple(classes), channels, *splits, notes=notes
     )
     if notes:
         warnings.warn(images.description, stacklevel=2)

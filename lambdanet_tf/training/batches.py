@@ -159,7 +159,7 @@ class InputPipeline:
 
         def prepare(image, label, position):
             pixels = self._augment(image, data.element_seed(seed, position))
-            return self._as_input(pixels), self._one_hot(label)
+            return self._pair(pixels, label)
 
         return source.examples(source.stream(seed, start, shard), prepare)
 
@@ -238,20 +238,16 @@ class InputPipeline:
         """Returns the images of a source with labels and weights of 1."""
 
         def prepare(image, label, position):
-            pixels = self._as_input(self._crop(image))
-            return pixels, self._one_hot(label), tf.ones([])
+            return *self._pair(self._crop(image), label), tf.ones([])
 
         return source.examples(source.scan(shard), prepare)
 
-    def _as_input(self, pixels):
+    def _pair(self, pixels, label):
+        """Returns an input of the network and probabilities of the classes."""
         shape = (*self._crop.size, self.images.channels)
-        return tf.cast(tf.ensure_shape(pixels, shape), self._crop.dtype)
-
-    def _one_hot(self, label):
-        """Returns the probabilities of a class, or those of a teacher."""
-        if label.shape.rank == 0:
-            return tf.one_hot(label, len(self.images.classes))
-        return label
+        if label.shape.rank == 0:  # No teacher gave it.
+            label = tf.one_hot(label, len(self.images.classes))
+        return tf.cast(tf.ensure_shape(pixels, shape), self._crop.dtype), label
 
 
 def augmentation(
@@ -299,10 +295,10 @@ def evaluation_crop(recipe: Recipe) -> data.EvaluationCrop:
 
 def _zeros(examples):
     """Returns a dataset of one example of zeros, weight and all."""
-    zeros = tf.nest.map_structure(
-        lambda spec: tf.zeros(spec.shape, spec.dtype), examples.element_spec
+    specs = examples.element_spec
+    return tf.data.Dataset.from_tensors(
+        tuple(tf.zeros(spec.shape, spec.dtype) for spec in specs)
     )
-    return tf.data.Dataset.from_tensors(zeros)
 
 
 def _shard(context):
