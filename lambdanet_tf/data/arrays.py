@@ -1,9 +1,8 @@
 """Images in memory: arrays, .npz files, scikit-learn's digits."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from lambdanet_tf import files
 from lambdanet_tf.data import sets
@@ -64,7 +63,7 @@ class ArraySource(IndexedSource):
 def array_set(
     train: Labelled,
     test: Labelled | None = None,
-    classes: Sequence[str] | None = None,
+    classes: ArrayLike | None = None,
     validation_split: float = 0.1,
     name: str = "arrays",
 ) -> sets.ImageSet:
@@ -88,10 +87,11 @@ def array_set(
     splits = sets.divide(whole, None, tested, validation_split)
     if classes is None:
         last = max(source.columns["label"].max() for source in splits if source)
-        classes = [str(number) for number in range(last + 1)]
+        classes = range(last + 1)
+    names = np.asarray(classes).astype(str).tolist()
     channels = whole.columns["image"].shape[-1]
     note = f"split by class with seed {sets.SPLIT_SEED}"
-    return sets.ImageSet(name, tuple(classes), channels, *splits, notes=(note,))
+    return sets.ImageSet(name, tuple(names), channels, *splits, notes=(note,))
 
 
 def read_arrays(path: str, validation_split: float = 0.1) -> sets.ImageSet:
@@ -99,14 +99,14 @@ def read_arrays(path: str, validation_split: float = 0.1) -> sets.ImageSet:
     arrays = files.read_arrays(path)
     if missing := [name for name in _ARRAYS if name not in arrays]:
         raise ValueError(f"{path} must hold the arrays {', '.join(missing)}.")
-    train, test = (
-        (arrays[f"x_{split}"], arrays[f"y_{split}"])
-        for split in ("train", "test")
+    x_train, y_train, x_test, y_test = (arrays[name] for name in _ARRAYS)
+    return array_set(
+        (x_train, y_train),
+        (x_test, y_test),
+        arrays.get("classes"),
+        validation_split,
+        f"arrays:{path}",
     )
-    classes = None
-    if "classes" in arrays:
-        classes = arrays["classes"].astype(str).tolist()
-    return array_set(train, test, classes, validation_split, f"arrays:{path}")
 
 
 def load_digits(validation_split: float = 0.1) -> sets.ImageSet:

@@ -77,7 +77,10 @@ def read_folder(
         files, labels = zip(*pairs, strict=True)
         sources[split] = FileSource(files, labels, channels)
     splits = sets.divide(
-        *map(sources.get, sets.SPLITS), validation_split=validation_split
+        sources["train"],
+        sources.get("validation"),
+        sources.get("test"),
+        validation_split,
     )
     counts = [f"{kind}: {count}" for kind, count in sorted(left_out.items())]
     notes = (f"left out: {', '.join(counts)}",) if counts else ()
@@ -100,8 +103,8 @@ def _list_splits(path):
         )
     left_out, listings = collections.Counter(), {}
     for split, name in (splits or {"train": ""}).items():
-        listings[split] = _list_images(os.path.join(path, name), left_out)
-    for split, listing in listings.items():
+        listing = _list_images(os.path.join(path, name), left_out)
+        listings[split] = listing  # That of training comes first.
         if unknown := sorted(listing.keys() - listings["train"].keys()):
             raise ValueError(
                 f"The splits of {path} must have the same classes. In {split} "
