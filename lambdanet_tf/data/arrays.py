@@ -83,15 +83,17 @@ def array_set(
         >>> pairs.classes, pairs.test.num_images
         (('cat', 'dog'), 4)
     """
-    whole, tested = ArraySource(*train), ArraySource(*test) if test else None
-    splits = sets.divide(whole, None, tested, validation_split)
+    given = {"train": ArraySource(*train)}
+    if test is not None:
+        given["test"] = ArraySource(*test)
+    splits = sets.divide(given, validation_split)
     if classes is None:
-        last = max(source.columns["label"].max() for source in splits if source)
+        last = max(x.columns["label"].max() for x in given.values())
         classes = range(last + 1)
     names = np.asarray(classes).astype(str).tolist()
-    channels = whole.columns["image"].shape[-1]
+    channels = given["train"].columns["image"].shape[-1]
     note = f"split by class with seed {sets.SPLIT_SEED}"
-    return sets.ImageSet(name, tuple(names), channels, *splits, notes=(note,))
+    return sets.ImageSet(name, tuple(names), channels, **splits, notes=(note,))
 
 
 def read_arrays(path: str, validation_split: float = 0.1) -> sets.ImageSet:
@@ -99,14 +101,9 @@ def read_arrays(path: str, validation_split: float = 0.1) -> sets.ImageSet:
     arrays = files.read_arrays(path)
     if missing := [name for name in _ARRAYS if name not in arrays]:
         raise ValueError(f"{path} must hold the arrays {', '.join(missing)}.")
-    x_train, y_train, x_test, y_test = (arrays[name] for name in _ARRAYS)
-    return array_set(
-        (x_train, y_train),
-        (x_test, y_test),
-        arrays.get("classes"),
-        validation_split,
-        f"arrays:{path}",
-    )
+    x, y, x_test, y_test = (arrays[name] for name in _ARRAYS)
+    classes, name = arrays.get("classes"), f"arrays:{path}"
+    return array_set((x, y), (x_test, y_test), classes, validation_split, name)
 
 
 def load_digits(validation_split: float = 0.1) -> sets.ImageSet:

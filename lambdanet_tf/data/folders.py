@@ -76,16 +76,11 @@ def read_folder(
         ]
         files, labels = zip(*pairs, strict=True)
         sources[split] = FileSource(files, labels, channels)
-    splits = sets.divide(
-        sources["train"],
-        sources.get("validation"),
-        sources.get("test"),
-        validation_split,
-    )
+    splits = sets.divide(sources, validation_split)
     counts = [f"{kind}: {count}" for kind, count in sorted(left_out.items())]
     notes = (f"left out: {', '.join(counts)}",) if counts else ()
     images = sets.ImageSet(
-        f"folder:{path}", tuple(classes), channels, *splits, notes=notes
+        f"folder:{path}", tuple(classes), channels, **splits, notes=notes
     )
     if notes:
         warnings.warn(images.description, stacklevel=2)

@@ -5,6 +5,7 @@ import dataclasses
 import os
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -144,19 +145,17 @@ def find_splits(path: str, names: Iterable[str]) -> dict[str, str]:
 
 
 def divide(
-    train: IndexedSource,
-    validation: IndexedSource | None,
-    test: IndexedSource | None,
-    validation_split: float,
-) -> tuple[Any, ...]:
-    """Returns three splits; those that are None are taken from `train`."""
+    given: Mapping[str, IndexedSource], validation_split: float
+) -> dict[str, Any]:
+    """Returns all splits; those not given are taken from "train"."""
     rows = split_by_class(
-        train.columns["label"],
-        0.0 if validation else validation_split,
-        0.0 if test else TEST_SPLIT,
+        given["train"].columns["label"],
+        0.0 if "validation" in given else validation_split,
+        0.0 if "test" in given else TEST_SPLIT,
     )
-    train_, validation_, test_ = map(train.take, rows)
-    return train_, validation or validation_, test or test_
+    taken = map(given["train"].take, rows)
+    splits = dict(zip(SPLITS, taken, strict=True))
+    return {**splits, **given, "train": splits["train"]}
 
 
 def split_by_class(
