@@ -121,9 +121,9 @@ def networks(names):
     path = ROOT / "lambdanet_tf/models/builders.py"
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name[0].isupper():
-            first, *rest = ast.get_docstring(node).split("\n\n")
-            facts = " ".join(" ".join(rest[:1]).split())
-            yield f"| `{node.name}` | {' '.join(first.split())} | {facts} |"
+            first, *_ = ast.get_docstring(node).split("\n\n")
+            what, _, size = " ".join(first.split()).partition(": ")
+            yield f"| `{node.name}` | {what} | {size} |"
             names.pop(node.name)
 
 
