@@ -316,10 +316,8 @@ def finish(run: ActiveRun) -> None:
     run.stop.check()
     state, images, folder = run.state, run.pipeline.images, run.folder
     models.load_weights(state.model, folder.file(runs.WEIGHTS_FILE))
-    metrics = record.final_metrics(
-        state, run.pipeline, run.evaluation.metrics(images.test)
-    )
-    predictions = run.evaluation.predictions(images.test)
+    tested, predictions = run.evaluation.test(images.test)
+    metrics = record.final_metrics(state, run.pipeline, tested)
     there = np.array([*predictions.pictures])  # Of these some, evenly.
     wanted = np.linspace(0, there[-1], _EXAMPLES)
     kept = there[np.unique(np.searchsorted(there, wanted))]

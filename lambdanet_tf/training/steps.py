@@ -128,10 +128,20 @@ class Evaluation:
     ):
         self._pipeline, self._check = pipeline, check
         self._evaluate = evaluation_step(model)
-        self._predict = prediction_step(model)
 
-    def metrics(self, source: data.Source, prefix: str = "") -> dict[str, Any]:
+    def metrics(
+        self,
+        source: data.Source,
+        prefix: str = "",
+        on_batch: Callable[..., Any] = lambda *arrays: None,
+    ) -> dict[str, Any]:
         """Returns loss and accuracies over a source of the image set.
+
+        Args:
+            source: the images.
+            prefix: of the names.
+            on_batch: is given images, labels, weights and probabilities of
+                each batch.
 
         Returns:
             `loss` (without label smoothing), `accuracy`, `top5_accuracy` where
@@ -140,45 +150,50 @@ class Evaluation:
         """
         sums = np.zeros(4)
         for batch in self._pipeline.evaluation(source):
-            sums += self._evaluate(batch).numpy()
+            found, probabilities = self._evaluate(batch)
+            sums += found.numpy()
+            on_batch(*batch, probabilities)
             self._check()
-        means = (sums[:3] / sums[3]).tolist()
-        names = ("loss", "accuracy", "top5_accuracy")
+        names = ["loss", "accuracy", "top5_accuracy"]
         if len(self._pipeline.images.classes) <= 5:
-            names = names[:2]
-        metrics = dict(zip(names, means, strict=False))
-        metrics["images"] = int(sums[3])
-        return {prefix + name: value for name, value in metrics.items()}
+            names.pop()
+        means = (sums / sums[3]).tolist()
+        metrics = {prefix + name: means[i] for i, name in enumerate(names)}
+        return {**metrics, f"{prefix}images": int(sums[3])}
 
-    def predictions(self, source: data.Source) -> Predictions:
-        """Returns the predictions for a source of the image set."""
-        strategy, columns, pictures = self._pipeline.strategy, [], {}
-        stride, number, wrong = -(-source.num_images // _MAX_KEPT), 0, 0
-        for images, labels, weights in self._pipeline.evaluation(source):
-            rows = images, labels, self._predict(images), weights
-            rows = [local_rows(strategy, x) for x in rows]
-            kept = rows.pop() > 0
+    def test(self, source: data.Source) -> tuple[dict[str, Any], Predictions]:
+        """Returns metrics and predictions for a source of the image set."""
+        columns, pictures = [], {}
+        stride, mistakes = -(-source.num_images // _MAX_KEPT), 0
+
+        def keep(*batch):
+            nonlocal mistakes
+            rows = [local_rows(self._pipeline.strategy, x) for x in batch]
+            kept = rows.pop(2) > 0
             images, labels, outputs = (x[kept] for x in rows)
             found = labels.argmax(-1), outputs.argmax(-1), outputs.max(-1)
+            start = sum(len(column[0]) for column in columns)
             columns.append(found)
-            for image, label, predicted, _ in zip(images, *found, strict=True):
-                shows_mistake = label != predicted and wrong < _MAX_KEPT
-                if number % stride == 0 or shows_mistake:
+            wrong = found[0] != found[1]
+            for number, image in enumerate(images, start):
+                shown = wrong[number - start] and mistakes < _MAX_KEPT
+                if number % stride == 0 or shown:
                     pictures[number] = image.astype(np.float32)
-                wrong += shows_mistake
-                number += 1
-            self._check()
-        columns = map(np.concatenate, zip(*columns, strict=True))
-        return Predictions(*columns, pictures)
+                mistakes += shown
+
+        metrics = self.metrics(source, on_batch=keep)
+        rows = zip(*columns, strict=True)
+        labels, predicted, certainties = map(np.concatenate, rows)
+        return metrics, Predictions(labels, predicted, certainties, pictures)
 
 
-def evaluation_step(model: tf.keras.Model) -> Callable[..., tf.Tensor]:
+def evaluation_step(model: tf.keras.Model) -> Callable[..., Any]:
     """Returns a function that evaluates a batch of a model's strategy.
 
     Returns:
         A `tf.function`: (images, one-hot labels, weights) -> float32 `(4,)`:
         the weighted sums over all images of loss, top-1 and top-5 accuracy,
-        and 1.
+        and 1; and, for each replica, the probabilities `(batch, classes)`.
     """
     strategy = tf.distribute.get_strategy()
 
@@ -190,34 +205,15 @@ def evaluation_step(model: tf.keras.Model) -> Callable[..., tf.Tensor]:
             top_k_accuracy(labels, logits, 5),
             tf.ones_like(weights),
         ]
-        return tf.stack([tf.reduce_sum(column * weights) for column in columns])
+        sums = [tf.reduce_sum(column * weights) for column in columns]
+        return tf.stack(sums), tf.nn.softmax(tf.cast(logits, tf.float32))
 
     @tf.function
     def evaluate(batch):
-        sums = strategy.run(replica_step, args=batch)
-        return strategy.reduce("sum", sums, axis=None)
+        sums, probabilities = strategy.run(replica_step, args=batch)
+        return strategy.reduce("sum", sums, axis=None), probabilities
 
     return evaluate
-
-
-def prediction_step(model: tf.keras.Model) -> Callable[..., Any]:
-    """Returns a function that predicts the classes of a batch.
-
-    Returns:
-        A `tf.function`: images -> probabilities `(batch, classes)`, for each
-        replica.
-    """
-    strategy = tf.distribute.get_strategy()
-
-    def replica_step(images):
-        logits = model(images, training=False)
-        return tf.nn.softmax(tf.cast(logits, tf.float32))
-
-    @tf.function(reduce_retracing=True)
-    def predict(images):
-        return strategy.run(replica_step, args=(images,))
-
-    return predict
 
 
 def cross_entropy(

@@ -25,7 +25,6 @@ from lambdanet_tf.files import whole_file
 from lambdanet_tf.training.batches import evaluation_crop
 from lambdanet_tf.training.options import LabelOptions
 from lambdanet_tf.training.recipe import from_dict
-from lambdanet_tf.training.steps import prediction_step
 
 REPORT_FILE = "pseudo_labels.json"
 _BEGUN_FILE = "unfinished.json"
@@ -111,7 +110,12 @@ def _begin(output, facts):
 
 def _label(run, source, output, options, print_fn):
     """Writes the images that the teacher is certain of; returns the files."""
-    predict = prediction_step(run.load_model())
+    model = run.load_model()
+
+    @tf.function(reduce_retracing=True)
+    def predict(images):
+        return tf.nn.softmax(tf.cast(model(images, training=False), tf.float32))
+
     crop = evaluation_crop(from_dict(run.recipe))
     files = []
     for start in range(0, source.num_images, _IMAGES_PER_FILE):
