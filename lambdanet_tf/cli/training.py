@@ -8,11 +8,12 @@ import sys
 from lambdanet_tf import config
 from lambdanet_tf import training
 from lambdanet_tf.config import program
+from lambdanet_tf.training.options import ON_TF_KERAS
 from lambdanet_tf.training.options import LabelOptions
 from lambdanet_tf.training.options import NotFinite
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import Stopped
-from lambdanet_tf.training.options import needs_tf_keras
+from lambdanet_tf.training.options import strategy_kind
 from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.recipes import RECIPES
 from lambdanet_tf.training.recipes import listing
@@ -122,12 +123,13 @@ def choose_keras(options: RunOptions) -> None:
 
     It must be chosen before TensorFlow is imported.
     """
-    reason = needs_tf_keras(options)
+    kind = strategy_kind(options)
     chosen = os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
-    if reason and not chosen:
+    if kind in ON_TF_KERAS and not chosen:
         os.environ["TF_USE_LEGACY_KERAS"] = "1"
         print(
-            f"{program('train')}: {reason}: training on tf_keras, not Keras 3."
+            f"{program('train')}: strategy {kind}: training on tf_keras, not "
+            "Keras 3."
         )
 
 

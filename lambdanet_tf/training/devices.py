@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import os
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -12,11 +11,12 @@ import tensorflow as tf
 
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.training.options import ON_TF_KERAS
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import Stopped
 from lambdanet_tf.training.options import number_of_workers
+from lambdanet_tf.training.options import strategy_kind
 
-_NVIDIA_DEVICE = "/dev/nvidia0"  # What the driver makes for the first GPU.
 _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
 # A worker that waits for one that is gone gets one of these, too.
 _LOST_WORKER = (
@@ -38,8 +38,11 @@ def create_strategy(options: RunOptions) -> tf.distribute.Strategy:
         ValueError: if the strategy does not fit the machine, the Keras or the
             other options.
     """
-    kind = _strategy_kind(options)
-    if kind in ("multiworker", "tpu") and KERAS_3:
+    kind = strategy_kind(options)
+    if kind == "auto":
+        several = len(tf.config.list_physical_devices("GPU")) > 1
+        kind = "mirrored" if several else "default"
+    if kind in ON_TF_KERAS and KERAS_3:
         raise UserError(
             f"The strategy {kind} trains on tf_keras: set the environment "
             "variable TF_USE_LEGACY_KERAS=1 before TensorFlow is imported."
@@ -60,18 +63,6 @@ def create_strategy(options: RunOptions) -> tf.distribute.Strategy:
     if kind == "mirrored":
         return tf.distribute.MirroredStrategy()
     return tf.distribute.get_strategy()
-
-
-def _strategy_kind(options):
-    """Returns what `auto` means here: one of the other `STRATEGIES`."""
-    if options.strategy != "auto":
-        return options.strategy
-    if options.tpu:
-        return "tpu"
-    if number_of_workers() > 1:
-        return "multiworker"
-    several = len(tf.config.list_physical_devices("GPU")) > 1
-    return "mirrored" if several else "default"
 
 
 def _tpu_strategy(name):
@@ -101,14 +92,9 @@ def describe(strategy: tf.distribute.Strategy) -> str:
     number = strategy.num_replicas_in_sync
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return f"{number} TPU cores"
-    gpus = tf.config.list_physical_devices("GPU")
-    device = "GPU" if gpus else "CPU"
+    device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
     if number == 1:
-        unused = os.path.exists(_NVIDIA_DEVICE) and not gpus
-        return f"1 {device}" + unused * (
-            " (TensorFlow cannot use the GPU of this machine; with the "
-            "environment variable TF_CPP_MIN_LOG_LEVEL=0 it says why)"
-        )
+        return f"1 {device}"
     workers = number_of_workers()
     where = f" on {workers} machines" if workers > 1 else ""
     return f"{number} {device} replicas{where}"
@@ -145,11 +131,10 @@ def lost_device_stops() -> Iterator[None]:
 
     This process cannot go on then, but a new one can.
     """
+    lost = _LOST if number_of_workers() < 2 else _LOST_WORKER
     try:
         yield
-    except _LOST_WORKER as error:
-        if number_of_workers() < 2 and not isinstance(error, _LOST):
-            raise
+    except lost as error:
         lines = [line for line in error.message.split("\n") if line.strip()]
         raise Stopped(
             f"a machine or a device was lost: {[*lines, ''][0]}\n"

@@ -25,7 +25,8 @@ class NotFinite(Exception):
     exit_code = 3
 
 
-STRATEGIES = ("auto", "default", "mirrored", "multiworker", "tpu")
+ON_TF_KERAS = ("multiworker", "tpu")
+STRATEGIES = ("auto", "default", "mirrored", *ON_TF_KERAS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,15 +100,13 @@ class LabelOptions:
         config.check(self)
 
 
-def needs_tf_keras(options: RunOptions) -> str:
-    """Returns why Keras 3 fails with these options, or ""."""
-    if options.strategy in ("tpu", "multiworker"):
-        return f"--strategy {options.strategy}"
-    if options.strategy == "auto" and options.tpu:
-        return f"--tpu {options.tpu}"
-    if options.strategy == "auto" and number_of_workers() > 1:
-        return "TF_CONFIG names several workers"
-    return ""
+def strategy_kind(options: RunOptions) -> str:
+    """Returns the strategy; `auto` where the number of GPUs decides."""
+    if options.strategy != "auto":
+        return options.strategy
+    if options.tpu:
+        return "tpu"
+    return "multiworker" if number_of_workers() > 1 else "auto"
 
 
 @users_input()

@@ -18,6 +18,7 @@ _RESERVED = {
     *("classes", "input_shape", "name", "include_top", "endpoints"),
     *("classifier_activation", "include_preprocessing"),
     *("drop_path_rate", "dropout_rate", "norm_momentum"),
+    "kernel_regularizer",
 }
 
 
@@ -156,12 +157,6 @@ class Recipe:
                 f"`model_arguments` must not have {', '.join(reserved)}: other "
                 "flags decide it, or a training needs the logits of the whole "
                 "network."
-            )
-        if self.weight_decay and "kernel_regularizer" in self.model_arguments:
-            raise UserError(
-                "`weight_decay` must be 0 if `model_arguments` has a "
-                "`kernel_regularizer`, which takes its place. Received: "
-                f"weight_decay={self.weight_decay}."
             )
 
     @property

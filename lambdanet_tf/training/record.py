@@ -168,8 +168,8 @@ def checkpoint_to_resume(folder: runs.RunFolder, recipe: Recipe) -> str:
     with, and the place of its data.
 
     Raises:
-        ValueError: if the run is of another recipe or Keras, has failed, or has
-            weights, but no checkpoint.
+        ValueError: if the run is of another recipe or Keras, or has weights,
+            but no checkpoint.
     """
     if not folder.exists():
         return ""
@@ -195,11 +195,6 @@ def checkpoint_to_resume(folder: runs.RunFolder, recipe: Recipe) -> str:
             f"was begun with {theirs}; this is {environment.keras_version()}. "
             "Resume it with the environment variable TF_USE_LEGACY_KERAS="
             f"{int(environment.KERAS_3)}."
-        )
-    elif run.status == "failed":
-        reason = (
-            f"has failed and would fail again. {run.metrics.get('reason')} "
-            f"Begin a new run: --recipe-file {folder.file(runs.RUN_FILE)}"
         )
     elif not checkpoint and folder.exists(runs.WEIGHTS_FILE):
         reason = (

@@ -27,7 +27,7 @@ from lambdanet_tf.training.options import LabelOptions
 from lambdanet_tf.training.recipe import from_dict
 
 REPORT_FILE = "pseudo_labels.json"
-_BEGUN_FILE = "unfinished.json"
+_UNFINISHED = "unfinished"  # a folder, which goes at the end
 _IMAGES_PER_FILE = 4096
 
 
@@ -69,17 +69,16 @@ def label_images(
         run.recipe.get("validation_split", 0.1),
     )
     output = runs.RunFolder(folder)
+    unfinished = runs.RunFolder(output.file(_UNFINISHED))
     facts = {"run": run.folder, "images": images, **dataclasses.asdict(options)}
     facts["images_read"] = source.num_images
-    _begin(output, facts)
-    parts = _label(run, source, output, options, print_fn)
-    unfinished = [*parts, output.file(_BEGUN_FILE)]
+    _begin(output, unfinished, facts)
+    parts = _label(run, source, unfinished, options, print_fn)
     labels, certainties = _predictions(parts)
     numbers = _choose(labels, certainties, options.images_per_class)
     kept = np.bincount(labels, numbers, len(run.classes)).astype(int).tolist()
     if not sum(kept):
-        for file in unfinished:
-            tf.io.gfile.remove(file)
+        tf.io.gfile.rmtree(unfinished.path)
         raise UserError(
             "`threshold` must keep some of the images. Received: "
             f"{options.threshold}, which none of {source.num_images} reaches."
@@ -88,27 +87,25 @@ def label_images(
     report = {**facts, "certain": len(numbers), "kept": sum(kept)}
     report["kept_of_each_class"] = dict(zip(run.classes, kept, strict=True))
     output.write_text(REPORT_FILE, json.dumps(report, indent=2) + "\n")
-    for file in unfinished:
-        tf.io.gfile.remove(file)
+    tf.io.gfile.rmtree(unfinished.path)
     return report
 
 
-def _begin(output, facts):
+def _begin(output, unfinished, facts):
     """Notes the arguments, or finds that a stopped call had the same."""
-    if output.exists(_BEGUN_FILE):
-        began = json.loads(read_text(output.file(_BEGUN_FILE)))
-        if began == facts:
-            return
-    elif not matching(output.path, "*"):
-        output.write_text(_BEGUN_FILE, json.dumps(facts, indent=2) + "\n")
-        return
-    raise UserError(
-        "`folder` must be a new one, or one that the same call was stopped in. "
-        f"Received: {output.path!r}."
-    )
+    text = json.dumps(facts)
+    if not matching(output.path, "*"):
+        unfinished.write_text(REPORT_FILE, text)
+    elif not unfinished.exists(REPORT_FILE) or (
+        read_text(unfinished.file(REPORT_FILE)) != text
+    ):
+        raise UserError(
+            "`folder` must be a new one, or one that the same call was stopped "
+            f"in. Received: {output.path!r}."
+        )
 
 
-def _label(run, source, output, options, print_fn):
+def _label(run, source, unfinished, options, print_fn):
     """Writes the images that the teacher is certain of; returns the files."""
     model = run.load_model()
 
@@ -119,7 +116,7 @@ def _label(run, source, output, options, print_fn):
     crop = evaluation_crop(from_dict(run.recipe))
     files = []
     for start in range(0, source.num_images, _IMAGES_PER_FILE):
-        files.append(output.file(f"part-{len(files):05d}.tfrecord"))
+        files.append(unfinished.file(f"part-{len(files):05d}.tfrecord"))
         if tf.io.gfile.exists(files[-1]):
             continue
         examples = source.examples(
