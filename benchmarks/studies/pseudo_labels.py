@@ -82,7 +82,7 @@ def run(runs, arm, seed, epochs):
         facts = label(runs, seed)
     recipe = training.resolve("digits", fields)
     folder = run_folder(runs, arm, seed)
-    return finished.train(recipe, folder, checkpoint_epochs=epochs) | facts
+    return finished.train(recipe, folder) | facts
 
 
 def label(runs, seed):

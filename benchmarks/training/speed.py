@@ -76,7 +76,7 @@ def overhead(name):
         }
         recipe = resolve("digits", fields)
         # The checkpoint after each epoch stops the clock of the loop.
-        options = RunOptions(runs_dir=folder, checkpoint_epochs=1)
+        options = RunOptions(runs_dir=folder)
         pipeline, state = set_up(recipe, options, tf.distribute.get_strategy())
         step = tf.function(update_step(state, recipe))
         fed = iter(pipeline.training())

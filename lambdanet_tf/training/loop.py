@@ -8,12 +8,10 @@ import contextlib
 import dataclasses
 import io
 import shlex
-import tempfile
 from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import config
@@ -39,7 +37,6 @@ from lambdanet_tf.training.state import check_finite
 from lambdanet_tf.training.steps import Evaluation
 from lambdanet_tf.training.steps import training_step
 
-_EXAMPLES = 16
 PrintFn = Callable[[str], Any]
 OnEpoch = Callable[[tf.keras.Model, dict[str, Any]], Any]
 
@@ -99,7 +96,7 @@ def train(
             evaluation = Evaluation(state.model, pipeline, stop.check)
         if not devices.is_chief():
             print_fn = str  # Says nothing.
-        with _written_folder(options) as folder:
+        with record.written_folder(options) as folder:
             run = ActiveRun(
                 recipe, options, folder, pipeline, state, evaluation, stop,
                 metrics, print_fn, on_epoch,
@@ -144,20 +141,6 @@ class ActiveRun:
         return record.run_record(
             status, self.recipe, self.options, images, metrics
         )
-
-
-@contextlib.contextmanager
-def _written_folder(options):
-    """Yields the folder of this process: only the chief has the run folder."""
-    if not devices.is_chief():
-        with tempfile.TemporaryDirectory() as temporary:
-            yield runs.RunFolder(temporary)
-        return
-    folder = runs.RunFolder(options.run_dir)
-    if not options.run_dir:
-        folder = runs.RunFolder.new(options.runs_dir)
-    with folder.claim():
-        yield folder
 
 
 # Data and state.
@@ -234,8 +217,7 @@ def _take_steps(run, take_steps, batches, progress):
     state.add(take_steps(batches, first, tf.constant(number)), number)
     run.stop.at_once = False
     shows = progress.is_due(state.step)
-    ends_epoch = state.step % run.pipeline.steps_per_epoch == 0
-    if shows or ends_epoch or run.stop.received or _is_due(run):
+    if shows or run.stop.received or _is_due(run):
         check_finite(state.sums[0], state.step)
     state.tick(training=True)
     if shows:
@@ -244,24 +226,20 @@ def _take_steps(run, take_steps, batches, progress):
 
 
 def _steps_until_pause(run):
-    """Returns the steps of the next call, which jumps over no pause."""
-    per_epoch, options = run.pipeline.steps_per_epoch, run.options
-    periods = per_epoch, options.checkpoint_steps or per_epoch
-    pauses = (period - run.state.step % period for period in periods)
-    return min(options.steps_per_execution, *pauses)
+    """Returns the steps of the next call, which jumps over no checkpoint."""
+    pauses = (period - run.state.step % period for period in _periods(run))
+    return min(run.options.steps_per_execution, *pauses)
+
+
+def _periods(run):
+    """Returns the steps after whose multiples a checkpoint is written."""
+    per_epoch = run.pipeline.steps_per_epoch
+    return per_epoch, run.options.checkpoint_steps or per_epoch
 
 
 def _is_due(run):
-    """Returns whether to write a checkpoint: by steps, by epochs, at the end.
-
-    Also after the first epoch: a run that was killed when it had weights, but
-    no checkpoint, could not be resumed.
-    """
-    step, per_epoch = run.state.step, run.pipeline.steps_per_epoch
-    by_epochs = run.options.checkpoint_epochs * per_epoch
-    by_steps = run.options.checkpoint_steps or by_epochs
-    ends = per_epoch, run.recipe.epochs * per_epoch
-    return step in ends or not step % by_steps or not step % by_epochs
+    """Returns whether to write a checkpoint: after an epoch, or by steps."""
+    return 0 in [run.state.step % period for period in _periods(run)]
 
 
 def _end_epoch(run, progress):
@@ -318,11 +296,6 @@ def finish(run: ActiveRun) -> None:
     models.load_weights(state.model, folder.file(runs.WEIGHTS_FILE))
     tested, predictions = run.evaluation.test(images.test)
     metrics = record.final_metrics(state, run.pipeline, tested)
-    there = np.array([*predictions.pictures])  # Of these some, evenly.
-    wanted = np.linspace(0, there[-1], _EXAMPLES)
-    kept = there[np.unique(np.searchsorted(there, wanted))]
-    pictures = np.stack([predictions.pictures[number] for number in kept])
-    folder.write_examples(pictures, predictions.labels[kept])
     done = run.record("finished", metrics)
     write_report(folder, done, state.rows, predictions, images.description)
     run.stop.check()

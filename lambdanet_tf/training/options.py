@@ -64,9 +64,8 @@ class RunOptions:
         False, "bitwise reproducible (enable_op_determinism); slower"
     )
     checkpoint_steps: int = field(
-        0, "steps between checkpoints (0: by epochs)", low=0
+        0, "steps between checkpoints, besides one an epoch (0: none)", low=0
     )
-    checkpoint_epochs: int = field(1, "epochs between checkpoints", low=1)
 
     def __post_init__(self):
         config.check(self)

@@ -1,10 +1,13 @@
 """The record of a run, run.json, and what must hold before a run begins."""
 
+import contextlib
 import dataclasses
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,8 +22,8 @@ from lambdanet_tf import files
 from lambdanet_tf import runs
 from lambdanet_tf.analysis import trainable_parameters
 from lambdanet_tf.arguments import UserError
+from lambdanet_tf.training import devices
 from lambdanet_tf.training.batches import InputPipeline
-from lambdanet_tf.training.devices import describe
 from lambdanet_tf.training.network import last_map
 from lambdanet_tf.training.network import network_arguments
 from lambdanet_tf.training.options import RunOptions
@@ -32,6 +35,20 @@ from lambdanet_tf.training.recipes import read_recipe
 from lambdanet_tf.training.recipes import resolve
 from lambdanet_tf.training.state import TrainState
 from lambdanet_tf.training.state import newest_checkpoint
+
+
+@contextlib.contextmanager
+def written_folder(options: RunOptions) -> Iterator[runs.RunFolder]:
+    """Yields the folder of this process: only the chief has the run folder."""
+    if not devices.is_chief():
+        with tempfile.TemporaryDirectory() as temporary:
+            yield runs.RunFolder(temporary)
+        return
+    folder = runs.RunFolder(options.run_dir)
+    if not options.run_dir:
+        folder = runs.RunFolder.new(options.runs_dir)
+    with folder.claim():
+        yield folder
 
 
 def run_record(
@@ -76,7 +93,7 @@ def plan(
         f"Recipe {recipe.name}, {recipe.model} at {recipe.image_size} pixels: "
         f"{trainable_parameters(model):,} trainable parameters, last map "
         f"{height}x{width}; {environment.keras_version()}, TensorFlow "
-        f"{tf.__version__}, {describe(pipeline.strategy)}\n"
+        f"{tf.__version__}, {devices.describe(pipeline.strategy)}\n"
         f"{images.description}{largest}\n{count(recipe.epochs, 'epoch')} of "
         f"{count(pipeline.steps_per_epoch, 'step')}, "
         f"{count(recipe.batch_size, 'image')} each; run folder {folder}"
@@ -102,7 +119,7 @@ def final_metrics(
         "parameters": trainable_parameters(state.model),
         "seconds": state.seconds,
         "images_per_second": number / max(state.training_seconds, 1e-9),
-        "device": describe(pipeline.strategy),
+        "device": devices.describe(pipeline.strategy),
     }
 
 

@@ -14,6 +14,7 @@ from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.progress import duration
 from lambdanet_tf.training.steps import Predictions
 
+_EXAMPLES = 16
 _COLUMNS, _ROWS = 6, 5  # of the picture of predictions
 _NAMED_CLASSES = 30  # beside the confusion matrix
 
@@ -25,7 +26,12 @@ def write_report(
     predictions: Predictions,
     description: str,
 ) -> None:
-    """Writes report.md, and the pictures if matplotlib is there."""
+    """Writes examples.npz, report.md, and pictures if matplotlib is there."""
+    numbers = np.array([*predictions.pictures])  # Of these some, evenly.
+    wanted = np.linspace(0, numbers[-1], _EXAMPLES)
+    kept = numbers[np.unique(np.searchsorted(numbers, wanted))]
+    pictures = np.stack([predictions.pictures[number] for number in kept])
+    folder.write_examples(pictures, predictions.labels[kept])
     figures = {}
     if is_there("matplotlib"):
         figures = {

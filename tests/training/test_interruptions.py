@@ -56,7 +56,7 @@ def test_a_stop_between_steps_waits_for_one_batch(
 
 
 @pytest.mark.slow
-def test_a_run_killed_before_a_checkpoint_is_due_comes_back(
+def test_a_run_killed_in_its_first_validation_comes_back(
     finished_run, tmp_path, monkeypatch
 ):
     """There is a checkpoint before there are weights to lose."""
@@ -64,9 +64,9 @@ def test_a_run_killed_before_a_checkpoint_is_due_comes_back(
         kill = mock.Mock(side_effect=RuntimeError("killed"))
         patch.setattr(RunFolder, "write_metrics", kill)  # after the weights
         with pytest.raises(RuntimeError, match="killed"):
-            run_smoke(tmp_path, {"checkpoint_epochs": 5})
+            run_smoke(tmp_path)
     assert RunFolder(tmp_path / "run").exists("best.weights.npz")
-    assert_same_end(run_smoke(tmp_path, {"checkpoint_epochs": 5}), finished_run)
+    assert_same_end(run_smoke(tmp_path), finished_run)
 
 
 @pytest.mark.slow
