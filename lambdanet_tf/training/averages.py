@@ -119,11 +119,7 @@ class Averages:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """Context manager: the model has the averages in place of its weights.
-
-        Yields:
-            None.
-        """
+        """Puts the averages in place of the weights; a context manager."""
         self.swap()
         try:
             yield

@@ -33,10 +33,6 @@ def create_strategy(options: RunOptions) -> tf.distribute.Strategy:
 
     Call it before anything else is computed: TensorFlow connects to a cluster
     only at the start of a process.
-
-    Raises:
-        ValueError: if the strategy does not fit the machine, the Keras or the
-            other options.
     """
     kind = strategy_kind(options)
     if kind == "auto":

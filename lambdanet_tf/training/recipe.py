@@ -172,11 +172,7 @@ class Recipe:
 
 
 def from_dict(fields: Mapping[str, Any]) -> Recipe:
-    """Returns the recipe whose `to_dict` is given.
-
-    Raises:
-        ValueError: if a field is unknown or its value is not allowed.
-    """
+    """Returns the recipe whose `to_dict` is given."""
     fields = dict(fields)
     recipe = Recipe(name=fields.pop("name", "custom"))
     return config.replace(recipe, fields)

@@ -183,10 +183,6 @@ def checkpoint_to_resume(folder: runs.RunFolder, recipe: Recipe) -> str:
 
     Only the number of epochs may differ from the recipe that the run was begun
     with, and the place of its data.
-
-    Raises:
-        ValueError: if the run is of another recipe or Keras, or has weights,
-            but no checkpoint.
     """
     if not folder.exists():
         return ""

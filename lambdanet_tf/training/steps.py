@@ -23,14 +23,11 @@ _MAX_KEPT = 64  # pictures of test images, and of wrong ones
 def training_step(
     state: TrainState, recipe: Recipe, jit_compile: bool = False
 ) -> Callable[..., tf.Tensor]:
-    """Returns a function that takes some training steps.
+    """Returns a `tf.function` that takes some training steps.
 
-    Call it in the scope of the model's strategy.
-
-    Returns:
-        A `tf.function`: iterator of (images, one-hot labels), int64 number of
-        the first step, int32 number of steps -> float32 `(3,)`: loss, top-1
-        accuracy and 1, each summed over all images.
+    In the scope of the model's strategy. It is called with an iterator of
+    (images, one-hot labels), the int64 number of the first step and the int32
+    number of steps, and returns sums as `update_step`, over all images.
     """
     strategy = tf.distribute.get_strategy()
     step = update_step(state, recipe)
@@ -57,12 +54,8 @@ def update_step(state: TrainState, recipe: Recipe) -> Callable[..., tf.Tensor]:
     replicas, and the replica's share of the regularization losses: the sum of
     the replicas' gradients is the gradient of one device, with each
     regularization loss once. What random layers draw is a function of the
-    seed, the step and the replica.
-
-    Returns:
-        A function for `strategy.run`: images, one-hot labels, int64 number of
-        the step -> float32 `(3,)`: loss (without regularization), top-1
-        accuracy and 1, each summed over the replica's images.
+    seed, the step and the replica. The function returns float32 `(3,)`: loss
+    (without regularization), top-1 accuracy and 1, each summed over the images.
     """
     model, optimizer = state.model, state.optimizer
     variables = model.trainable_variables
@@ -135,18 +128,10 @@ class Evaluation:
         prefix: str = "",
         on_batch: Callable[..., Any] = lambda *arrays: None,
     ) -> dict[str, Any]:
-        """Returns loss and accuracies over a source of the image set.
+        """Returns loss, accuracies and number of the images of a source.
 
-        Args:
-            source: the images.
-            prefix: of the names.
-            on_batch: is given images, labels, weights and probabilities of
-                each batch.
-
-        Returns:
-            `loss` (without label smoothing), `accuracy`, `top5_accuracy` where
-            there are more than 5 classes, `images`: number of those that could
-            be read; after the prefix.
+        Images that cannot be read do not count. `on_batch` is given images,
+        labels, weights and probabilities of each batch.
         """
         sums = np.zeros(4)
         for batch in self._pipeline.evaluation(source):
@@ -188,12 +173,10 @@ class Evaluation:
 
 
 def evaluation_step(model: tf.keras.Model) -> Callable[..., Any]:
-    """Returns a function that evaluates a batch of a model's strategy.
+    """Returns a `tf.function` of a batch: images, one-hot labels, weights.
 
-    Returns:
-        A `tf.function`: (images, one-hot labels, weights) -> float32 `(4,)`:
-        the weighted sums over all images of loss, top-1 and top-5 accuracy,
-        and 1; and, for each replica, the probabilities `(batch, classes)`.
+    It returns float32 `(4,)`, the weighted sums over all images of loss, top-1
+    and top-5 accuracy, and 1; and each replica's probabilities.
     """
     strategy = tf.distribute.get_strategy()
 
