@@ -105,7 +105,6 @@ def final_metrics(
 ) -> dict[str, Any]:
     """Returns what run.json says of the best weights, from a test of them."""
     best, splits = dict(state.best or {}), pipeline.images.splits
-    number = state.step * pipeline.recipe.batch_size
     seen = {"test": test["images"], "validation": best.get("validation_images")}
     return {
         "best_epoch": best["epoch"],
@@ -118,7 +117,7 @@ def final_metrics(
         ),
         "parameters": trainable_parameters(state.model),
         "seconds": state.seconds,
-        "images_per_second": number / max(state.training_seconds, 1e-9),
+        "images_per_second": state.rows[-1]["images_per_second"],
         "device": devices.describe(pipeline.strategy),
     }
 

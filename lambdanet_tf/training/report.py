@@ -55,7 +55,7 @@ def report(run: runs.Run, description: str, pictures: Sequence[str]) -> str:
         "validation accuracy": _percent(metrics.get("validation_accuracy")),
         "images that could not be read": metrics["bad_images"],
         "training time": duration(metrics["seconds"]),
-        "images per second": f"{metrics['images_per_second']:,.0f}",
+        "images per second, last epoch": f"{metrics['images_per_second']:,.0f}",
         "trainable parameters": f"{metrics['parameters']:,}",
         "device": metrics["device"],
         "command": markdown.code(run.command),

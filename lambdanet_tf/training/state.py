@@ -14,8 +14,7 @@ from lambdanet_tf.environment import tf_variable
 from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.options import NotFinite
 
-_TIMES = "seconds", "training_seconds", "epoch_seconds"
-_FIELDS = "step", "sums", "rows", "best", *_TIMES
+_FIELDS = "step", "sums", "rows", "best", "seconds", "epoch_seconds"
 # What TensorFlow raises if files are missing, cut short or of other weights.
 _DAMAGE = AssertionError, ValueError, IndexError, RuntimeError
 
@@ -33,8 +32,7 @@ class TrainState:
             before the first.
         best_weights: the file of its weights, as bytes.
         seconds: time used, evaluation and saving included.
-        training_seconds: time used for training steps alone.
-        epoch_seconds: the same since the epoch began.
+        epoch_seconds: time used for training steps alone in this epoch.
 
     `model`, `optimizer` and `averages` are attributes, too.
     """
@@ -50,7 +48,7 @@ class TrainState:
         self.rows: list[dict[str, Any]] = []
         self.best: dict[str, Any] | None = None
         self.best_weights = b""
-        self.seconds = self.training_seconds = self.epoch_seconds = 0.0
+        self.seconds = self.epoch_seconds = 0.0
         self._last_tick = time.perf_counter()
 
         optimizer.build(model.trainable_variables)
@@ -91,9 +89,7 @@ class TrainState:
         now = time.perf_counter()
         elapsed, self._last_tick = now - self._last_tick, now
         self.seconds += elapsed
-        if training:
-            self.training_seconds += elapsed
-            self.epoch_seconds += elapsed
+        self.epoch_seconds += elapsed * training
 
     def training_metrics(self) -> dict[str, float]:
         """Returns mean loss and accuracy of the epoch so far."""

@@ -86,7 +86,7 @@ sys.exit(train([{flag!r}]))
         ("--resume --run-dir nothing", "nothing is not the folder of a run"),
         ("--data tfds:cifar11", "cifar11"),  # And nothing is downloaded.
         ("--run-dir s4://bucket/run", "cannot read or write s4:// paths"),
-        ("--recipe smoke --batch-size 1300", "1300 for 1295 images"),
+        ("--recipe smoke --batch-size 1300", "1300 for 1 .* 1295 images"),
         ("--recipe smoke --epochs 1.5", "--epochs: invalid integer.*1.5"),
         ("--recipe smoke --randaugment-layers 2", "must be 0 for gray images"),
         ("--model LambdaResnet50", "Did you mean 'LambdaResNet50'"),
