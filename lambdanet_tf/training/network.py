@@ -76,12 +76,6 @@ def recipe_network(
     return model
 
 
-def last_map(model: tf.keras.Model) -> tuple[int, int]:
-    """Returns height and width of the map that a network's head pools."""
-    height, width = model.get_layer("pool").input.shape[1:3]
-    return height, width
-
-
 def _counted(sample_weight):
     """Returns 1 for images, 0 for the padding of a batch."""
     if sample_weight is None:

@@ -24,7 +24,6 @@ from lambdanet_tf.analysis import trainable_parameters
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.training import devices
 from lambdanet_tf.training.batches import InputPipeline
-from lambdanet_tf.training.network import last_map
 from lambdanet_tf.training.network import network_arguments
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.progress import count
@@ -82,7 +81,7 @@ def plan(
 ) -> str:
     """Returns the first lines of a run."""
     images = pipeline.images
-    height, width = last_map(model)
+    height, width = model.get_layer("pool").input.shape[1:3]
     largest = ""
     if isinstance(images.train, data.IndexedSource):
         counts = np.bincount(images.train.columns["label"])
