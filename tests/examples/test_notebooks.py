@@ -47,6 +47,7 @@ def test_the_kept_outputs_are_complete_and_of_no_machine(name):
     counts = [cell["execution_count"] for cell in cells]
     assert counts == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell["outputs"]]
-    assert any("image/png" in output.get("data", {}) for output in outputs)
+    pictures = [x for x in outputs if "image/png" in x.get("data", {})]
+    assert pictures or name == "language_model.ipynb"  # It shows its text.
     shown = re.sub(r'"image/png": "[^"]*"', "", nbformat.writes(notebook))
     assert not re.search(FOREIGN, shown)

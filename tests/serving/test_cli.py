@@ -61,7 +61,10 @@ def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
     ("given", "message"),
     [
         ({"model": "LambdaResNet"}, "`name` must be a network of"),
-        ({"weights": "{}/net.weights.h5"}, "Keras' own `model.load_weights`"),
+        (
+            {"weights": "{}/net.weights.h5"},
+            "read by Keras' `model.load_weights`",
+        ),
         ({"labels": "none.txt"}, "Cannot read 'none.txt': "),
         ({"model_arguments": '{"clases": 5}'}, "`clases` is not an argument"),
         ({"version": 0}, "`version` must be at least 1"),

@@ -11,11 +11,12 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from lambdanet_tf import cli
 from lambdanet_tf.arguments import UserError
+from lambdanet_tf.cli import exports
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.runs import newest_run
+from lambdanet_tf.serving.options import ExportTask
 
 
 @pytest.fixture
@@ -130,8 +131,8 @@ def test_the_newest_run_began_last_whatever_it_is_called(tmp_path):
         newest_run(tmp_path)
     for name, status in (("1", "finished"), ("2", "running"), ("3", "failed")):
         write_run(tmp_path / name, status)
-    task = cli.ExportTask(runs_dir=str(tmp_path), unfinished=True)
-    assert cli._run_to_export(task).folder == str(tmp_path / "3")
+    task = ExportTask(runs_dir=str(tmp_path), unfinished=True)
+    assert exports._run_to_export(task).folder == str(tmp_path / "3")
     assert newest_run(tmp_path).folder == str(tmp_path / "1")
     shutil.rmtree(tmp_path / "1")
     with pytest.raises(ValueError, match="holds 2: running; 3: failed"):
