@@ -33,7 +33,6 @@ PACKAGES = {
     "analysis": "What networks cost and what layers learned.",
     "specs": "The networks as rows of tables.",
     "runs": "The folder of a training run.",
-    "convert": "The command that converts weights of timm.",
     "garden.backbones": "Backbones for the TensorFlow Model Garden.",
     "garden.experiments": "Experiments for the TensorFlow Model Garden.",
     "ops": "Internal: the equations as functions of tensors, and the planner. "
@@ -62,7 +61,9 @@ REDIRECT = """<!doctype html>
 """
 # What a page begins with; all else follows in the order of the alphabet.
 FIRST = ("LambdaLayer", "LambdaConv", "build", "names", "Network", "ResNet")
-COMMANDS = ("train", "export", "verify", "label", "check", "summary")
+COMMANDS = (
+    *("train", "export", "predict", "verify", "label", "check", "summary"),
+)
 
 
 def stage(target):

@@ -77,9 +77,9 @@ class LambdaLayer(ContextLayer, StreamingLambda):
         use_batch_norm: bool. Batch normalization of queries and values. None
             for that of the paper, but none in causal layers: statistics of a
             batch are also those of later positions.
-        norm_momentum: float. Its momentum.
-        norm_epsilon: float. Its epsilon.
-        use_sync_bn: bool. Whether its statistics span all replicas.
+        norm_momentum: float. Momentum of the batch normalization (0.9).
+        norm_epsilon: float. Epsilon of the batch normalization.
+        use_sync_bn: bool. Whether batch statistics span all replicas.
         query_initializer: any of Keras, or None for the paper's N(0, 1 /
             (key_dim channels)).
         key_initializer: any of Keras, or None for the paper's N(0, 1 /

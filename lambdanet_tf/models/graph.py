@@ -46,18 +46,6 @@ def _with_inputs(graph):
         yield from depths[depth]
 
 
-def calls_of(model):
-    """Returns the calls of each layer in a model, inputs too, by its id.
-
-    Other models may call a layer as well: its own `input` and `output` are
-    those of its first call anywhere.
-    """
-    calls = collections.defaultdict(list)
-    for node in _with_inputs(graph_of(model)):
-        calls[id(operation_of(node))].append(node)
-    return calls
-
-
 def calls(model):
     """Yields the calls of a functional model: a name, the layer and the node.
 

@@ -27,9 +27,8 @@ class Axis:
         first: int. The first entry of the table that is used.
         stride: int. Context positions between neighboring queries.
         dilation: int. Context positions between neighboring entries.
-        padding: int or scalar tensor. Context positions between the first
-        query's
-            entry `first` and context position 0; may be negative.
+        padding: int or scalar tensor. Positions before context position 0
+            that the entry `first` of the first query lies at; may be negative.
     """
 
     context: int | tf.Tensor

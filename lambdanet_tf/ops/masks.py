@@ -123,9 +123,8 @@ def padding_mask(x, **masks):
 
     Args:
         x: tensor.
-        **masks: None, or `(batch, positions)` or `(batch, *spatial)`, by the
-        name
-            that errors give it.
+        **masks: None, or `(batch, positions)` or `(batch, *spatial)`, each
+            under the name that errors show.
     """
     named = {"mask of the inputs": keras_mask(x), **masks}
     masks = [

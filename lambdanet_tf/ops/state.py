@@ -22,10 +22,8 @@ def content_state_spec(
         "key_maximum", of that shape, with softmax: exponents in the sums are
         relative to it. All in float32 or wider.
     """
-    dtype, channels = (
-        accumulation_dtype(tf.as_dtype(dtype)),
-        [key_dim, intra_depth],
-    )
+    dtype = accumulation_dtype(tf.as_dtype(dtype))
+    channels = [key_dim, intra_depth]
     shapes = {"content": [None, *channels, value_dim]}
     if normalization is not None:
         shapes["key_sum"] = [None, *channels]
