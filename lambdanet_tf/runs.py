@@ -186,6 +186,7 @@ class RunFolder:
         try:
             tf.io.gfile.makedirs(self.path)
             names = sorted(tf.io.gfile.listdir(self.path))
+            names = [name for name in names if not name.startswith(".")]
         except (OSError, tf.errors.OpError) as error:
             raise files.FileError(
                 f"Cannot make the folder {self.path}: {files.reason(error)}."
@@ -312,11 +313,19 @@ def newest_run(
     Raises:
         ValueError: if there is none; the message says what there is.
     """
-    folders = map(RunFolder, files.matching(os.fspath(runs), "*"))
-    found = [folder.read() for folder in folders if folder.exists()]
-    counted = [r for r in found if unfinished or r.status == "finished"]
+    counted, others = [], []
+    for folder in map(RunFolder, files.matching(os.fspath(runs), "*")):
+        if not folder.exists():
+            continue
+        try:
+            run = folder.read()
+        except UserError as error:  # of a former version, or damaged
+            others.append(str(error))
+            continue
+        others.append(f"{os.path.basename(run.folder)}: {run.status}")
+        if unfinished or run.status == "finished":
+            counted.append(run)
     if not counted:
-        others = [f"{os.path.basename(r.folder)}: {r.status}" for r in found]
         raise UserError(
             f"`runs` must hold a finished run. Received {runs}, which holds "
             f"{'; '.join(others) or 'no run at all'}. Train one with `python "

@@ -42,7 +42,7 @@ def check(given: argparse.Namespace) -> int:
     data, name = importlib.import_module("lambdanet_tf.data"), given.images
     if not data.is_image_set(name):
         name = f"folder:{name}"
-    images = data.load_images(name, data_dir=given.data_dir, download=False)
+    images = data.load_images(name, 0.0, given.data_dir, download=False)
     print(images.description)
     bad = 0
     for line in data.check_images(images):

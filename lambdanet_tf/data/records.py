@@ -38,8 +38,8 @@ class RecordSource(StreamedSource):
     """Encoded images in TFRecord files.
 
     Of a damaged file the records before the damage are read. `parse` maps a
-    record to the bytes of an image file and the label. Of each file `sizes`
-    records are read, after the first `skipped`.
+    record to the bytes of an image file and the label. With `skipped`, `sizes`
+    records of each file are read after so many; else each file is read whole.
     """
 
     def __init__(
@@ -49,19 +49,19 @@ class RecordSource(StreamedSource):
         parse: Parse,
         shuffle_buffer: int = 1,
         channels: int = 3,
-        skipped: ArrayLike = 0,
+        skipped: ArrayLike | None = None,
     ):
         super().__init__(sizes, shuffle_buffer)
         self._files, self._parse, self._channels = [*files], parse, channels
-        self._skipped = np.broadcast_to(skipped, self._sizes.shape)
+        self._skipped = skipped
 
     def read_file(self, number: tf.Tensor) -> tf.data.Dataset:
-        file, skipped, size = (
-            tf.gather(column, number)
-            for column in (self._files, self._skipped, self._sizes)
-        )
+        file = tf.gather(self._files, number)
         records = tf.data.TFRecordDataset(file).ignore_errors(log_warning=True)
-        return records.skip(tf.cast(skipped, tf.int64)).take(size)
+        if self._skipped is None:
+            return records
+        skipped = tf.gather(tf.constant(self._skipped, tf.int64), number)
+        return records.skip(skipped).take(tf.gather(self._sizes, number))
 
     def decode(self, item: tf.Tensor) -> tuple[EncodedImage, tf.Tensor]:
         encoded, label = self._parse(item)
@@ -202,6 +202,11 @@ def _count(path):
 def _class_names(path, classes, is_imagenet):
     count = classes or _IMAGENET_CLASSES * is_imagenet
     names = sets.read_class_names(path) or tuple(map(str, range(count)))
+    if classes and len(names) != classes:
+        raise ValueError(
+            f"`classes` must be the number of names in {path}/classes.txt, "
+            f"{len(names)}. Received: {classes}."
+        )
     if not names:
         raise ValueError(
             f"The classes of {path} are unknown. Write their names to the file "

@@ -114,7 +114,7 @@ def require_readable(images: ImageSet) -> None:
     for split, source in images.splits.items():
         if source.may_be_corrupt:
             sizes = source.examples(
-                source.scan(), lambda image, label, _: image.size()
+                source.scan(), lambda image, label, _: tf.shape(image.decode())
             )
             if next(iter(sizes), None) is None:
                 raise ValueError(

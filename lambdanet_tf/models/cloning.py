@@ -59,7 +59,9 @@ def clone_network(
     tables, copies = {}, {}
 
     def copy_of(layer, path, *_):
-        if clone_layer is not None and not path:
+        # Keras 3 makes no `Lambda` anew from its configuration.
+        is_lambda = isinstance(layer, tf.keras.layers.Lambda)
+        if clone_layer is not None and not path and not is_lambda:
             return clone_layer(layer, config_with_table(layer, tables))
         return copied(layer, tables)
 

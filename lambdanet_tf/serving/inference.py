@@ -155,14 +155,16 @@ def _last_layer(model):
 def _activation(head, wanted):
     """Returns the activation of a last layer, or the one that was given."""
     own = {getattr(tf.keras.activations, name): name for name in ACTIVATIONS}
-    if head.activation is tf.keras.activations.linear and wanted:
-        return wanted
     found = own.get(head.activation)
-    if found is None or wanted not in (None, found):
+    if head.activation is tf.keras.activations.linear:
+        found = wanted
+    is_constant = found == "softmax" and head.units == 1
+    if found is None or wanted not in (None, found) or is_constant:
         raise UserError(
             "`activation` must be that of the model's last layer, 'softmax' "
-            "or 'sigmoid', and be given for a model of logits: what makes "
-            f"probabilities of them. Received: activation={wanted!r} for "
+            "or 'sigmoid' ('sigmoid' for one output), and be given for a model "
+            "of logits: what makes probabilities of them. Received: "
+            f"activation={wanted!r} for "
             f"{head.name!r} with {head.activation.__name__!r}."
         )
     return found

@@ -63,6 +63,15 @@ def card(name: str, network: Inference, metadata: Mapping[str, Any]) -> str:
         name=name,
         model=markdown.table(model.items()),
         shape=network.image_shape,
-        crop=network.crop,
+        crop=_crop_in_words(network.crop),
         origin=markdown.table(origin.items()),
     )
+
+
+def _crop_in_words(crop):
+    """Returns what an encoded image is cut and resized to."""
+    kept = "the whole image"
+    if crop.share != 1.0:
+        kept = f"the central square of {crop.share:g} of the shorter side"
+    height, width = crop.size
+    return f"{kept}, resized bilinearly to {height}x{width}"

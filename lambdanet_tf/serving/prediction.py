@@ -61,7 +61,8 @@ def predict_files(
     Raises:
         ValueError: if the folder is not an export of this package.
     """
-    labels = read_metadata(folder)["labels"]
+    metadata = read_metadata(folder)
+    labels, max_pixels = metadata["labels"], metadata["options"]["max_pixels"]
     loaded = tf.saved_model.load(os.fspath(folder))
     serve = loaded.signatures["serving_bytes"]
     for path in files:
@@ -72,9 +73,10 @@ def predict_files(
                 encoded = data.as_png(encoded)
             outputs = serve(tf.constant([encoded]))
         except tf.errors.InvalidArgumentError:
-            yield Prediction(file, error="no image that can be read")
+            error = f"no image of at most {max_pixels:,} pixels"
+            yield Prediction(file, error=error)
             continue
-        except (tf.errors.OpError, OSError, ValueError) as error:
+        except Exception as error:  # Pillow has one of its own for each fault.
             yield Prediction(file, error=f"{getattr(error, 'message', error)}")
             continue
         [scores] = scores_of(outputs["probabilities"].numpy())

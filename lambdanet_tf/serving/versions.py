@@ -21,6 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from lambdanet_tf.arguments import UserError
+from lambdanet_tf.arguments import users_input
 from lambdanet_tf.files import FileError
 from lambdanet_tf.files import read_text
 
@@ -61,7 +62,7 @@ def newest_export(destination: str | os.PathLike) -> Folder:
     for name in _names(destination):
         for version in list_versions(_join(destination, name)):
             folder = _join(destination, name, version)
-            file = _join(folder, MODEL_FILE)
+            file = _join(folder, METADATA_FILE)  # Keras writes none.
             if tf.io.gfile.exists(file):
                 written[tf.io.gfile.stat(file).mtime_nsec] = folder
     if not written:
@@ -73,6 +74,7 @@ def newest_export(destination: str | os.PathLike) -> Folder:
     return _folder(written[max(written)])
 
 
+@users_input()
 def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
     """Reads `export.json`: labels, options, metadata and tolerance.
 

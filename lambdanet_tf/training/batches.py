@@ -11,6 +11,7 @@ from lambdanet_tf.data import augment
 from lambdanet_tf.data.images import Image
 from lambdanet_tf.data.images import resized
 from lambdanet_tf.data.sets import require_readable
+from lambdanet_tf.environment import require
 from lambdanet_tf.training.recipe import Recipe
 
 _MAX_EVALUATION_BATCH = 128
@@ -255,6 +256,8 @@ def augmentation(
 ) -> Callable[[Image, tf.Tensor], tf.Tensor]:
     """Returns the augmentation of a recipe: image, seed -> pixels."""
     size = recipe.image_size
+    if recipe.randaugment_layers:  # In a graph the error would be a traceback.
+        require("official.vision.ops.augment", extra="garden")
 
     def augmented(image, seed):
         seeds = (

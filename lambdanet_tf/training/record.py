@@ -124,6 +124,8 @@ def final_metrics(
 def _command():
     """Returns the command line of this process."""
     name = os.path.basename(sys.argv[0])
+    if name == "__main__.py":
+        name = "lambdanet"
     python = ["python"] * name.endswith(".py")
     return shlex.join([*python, name, *sys.argv[1:]])
 
