@@ -8,9 +8,9 @@ import re
 import zlib
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from lambdanet_tf import models
+from lambdanet_tf.environment import require
 from lambdanet_tf.models.timm.weight_names import MODULES
 
 _MODULES = {ours: theirs for theirs, ours in MODULES.items()}
@@ -55,6 +55,7 @@ def state_dict(spec, classes=1000, image_size=256):
 
 def write(path, spec, **arguments):
     """Writes them as a file like the published ones; returns its path."""
+    save_file = require("safetensors.numpy", extra="pretrained").save_file
     save_file(state_dict(spec, **arguments), path, metadata={"format": "pt"})
     return path
 

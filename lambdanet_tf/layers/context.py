@@ -70,6 +70,7 @@ class ContextLayer(BaseLayer):
         must be static: others can change.
         """
         pairs = attention_mask is not None
+        pairs = pairs and tuple(attention_mask.shape[-2:-1]) != (1,)
         fixed = self._has_geometry and (self.scope is None or pairs)
         shapes = [
             (None, *(grid if fixed else [None] * len(grid)), channels)

@@ -213,6 +213,7 @@ class LambdaBase(ProjectionLayer):
         Raises:
             ValueError: if a position is not on the grid.
         """
+        arguments.pop("training", None)
         inputs = tf.cast(inputs, self.compute_dtype)
         operands, sizes = self._operands(inputs, **arguments)
         x, context, embeddings, geometry, masks = operands

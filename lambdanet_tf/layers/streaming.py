@@ -125,7 +125,8 @@ class StreamingLambda(LambdaBase):
         message = "`inputs` of a step must have a multiple of `strides`"
         length = ops.size(inputs, 1)
         if not isinstance(length, int):
-            tf.debugging.Assert(length % stride == 0, [message, length])
+            if stride > 1:
+                tf.debugging.Assert(length % stride == 0, [message, length])
         elif length % stride:
             raise ValueError(
                 f"{message}, {stride}, positions. Received: {length}."

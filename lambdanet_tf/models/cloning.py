@@ -37,8 +37,7 @@ def clone_network(
 ) -> tf.keras.Model:
     """Copies a network, with new weights, sharing embeddings as it does.
 
-    `tf.keras.models.clone_model` gives each layer a table of its own, and
-    warns.
+    `tf.keras.models.clone_model` gives each layer a table of its own.
 
     Args:
         model: a functional model.

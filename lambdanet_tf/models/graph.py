@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.environment import keras_mask
 
 
 def graph_of(model):
@@ -98,7 +99,15 @@ def operation_of(node):
 def arguments_of(node):
     """Returns the arguments of a call: a tuple, and a dictionary."""
     if KERAS_3:
-        return tuple(node.arguments.args), dict(node.arguments.kwargs)
+        # Keras adds masks of the tensors, which come with new ones anyway.
+        args, kwargs = tuple(node.arguments.args), node.arguments.kwargs
+        masks = [keras_mask(x) for x in tf.nest.flatten((args, kwargs))]
+        given = {
+            name: value
+            for name, value in kwargs.items()
+            if name != "mask" or not any(value is mask for mask in masks)
+        }
+        return args, given
     return tuple(node.call_args), dict(node.call_kwargs)
 
 

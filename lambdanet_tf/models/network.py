@@ -87,7 +87,7 @@ def Network(
         it.
 
     Raises:
-        ValueError: if an argument is unknown, out of range or without effect,
+        ValueError: if an argument is unknown or out of range,
             the images are smaller than the total stride, or the weights do
             not fit.
         OSError: if published weights cannot be fetched.

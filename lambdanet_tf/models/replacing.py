@@ -105,13 +105,14 @@ def convolution_rule(
     """Makes a rule that puts lambda layers in the place of 3x3 `Conv2D`.
 
     A `LambdaLayer` replaces a convolution that keeps the size of its map, a
-    `LambdaConv` one with strides, dilation or padding "valid"; the latter
-    keeps the kernel's own size as its scope, because that is what the size of
-    the map depends on. The new layer has no bias; an activation follows as a
-    layer. Grouped and depthwise convolutions are left.
+    `LambdaConv` one with strides, dilation or padding "valid". With "valid" it
+    keeps the kernel's own size, on which the size of the map depends. The new
+    layer has no bias; an activation follows as a layer. Grouped and depthwise
+    convolutions are left.
 
     Args:
-        scope: of the new layers; None for global ones.
+        scope: of the new layers; None for global ones, where one with strides
+            or dilation keeps 3.
         names: regular expression; only layers in whose name it is found, with
             those of the models that they are in: "conv[45]_block" for the last
             two stages of Keras' ResNets.
@@ -138,7 +139,7 @@ def convolution_rule(
             new = LambdaLayer(layer.filters, scope=scope, **own)
         else:
             own |= {name: getattr(layer, name) for name in _OF_WINDOWS}
-            size = scope if layer.padding == "same" else 3
+            size = scope if scope and layer.padding == "same" else 3
             new = LambdaConv(layer.filters, size, **own)
         if is_linear:
             return new
@@ -187,9 +188,13 @@ def attention_rule(
         own = _arguments_of(layer, query.shape[-1], arguments)
         causal = bool(given.get("use_causal_mask"))
         new = LambdaLayer(**{"scope": scope, "causal": causal, **own})
-        return lambda x, *_, attention_mask=None, **__: new(
-            x, attention_mask=attention_mask
-        )
+
+        def attend(*args, **kwargs):
+            given = named_arguments(layer, args, kwargs)
+            mask = given.get("attention_mask")
+            return new(next(iter(given.values())), attention_mask=mask)
+
+        return attend
 
     return rule
 

@@ -30,7 +30,6 @@ try:
 except ImportError:  # On Windows nothing is locked, and nothing removed.
     fcntl = None
 
-MODEL_FILE = "saved_model.pb"
 METADATA_FILE = "assets.extra/export.json"
 
 # A local path, or the address of a folder in a store.

@@ -166,7 +166,12 @@ def recipe_to_train(
     if file:
         recipe = read_recipe(file, files.read_text(file), changes)
     elif run and not name:
-        recipe = config.replace(from_dict(run.recipe), changes)
+        recipe = from_dict(run.recipe)
+        # What the flags leave out is what the run has.
+        arguments = changes.get("model_arguments", {})
+        arguments = {**recipe.model_arguments, **arguments}
+        changes = {**changes, "model_arguments": arguments}
+        recipe = config.replace(recipe, changes)
     else:
         recipe = resolve(name, changes)
     if run and run.status == "finished" and not differences(run.recipe, recipe):

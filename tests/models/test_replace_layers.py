@@ -262,3 +262,34 @@ def test_what_was_adapted_stays():
     model = model_of(lambda x: KERAS.ReLU(name="act")(layer(x)), (3,))
     new = models.replace_layers(model, put(KERAS.ReLU, "act"))
     np.testing.assert_array_equal(new(data), model(data))
+
+
+def test_what_keras_adds_to_a_call_is_no_argument_of_the_new_layer(rng):
+    """Keras 3 keeps the mask of a tensor with a call, also one of None."""
+    inputs = tf.keras.Input([4, 4, 6])
+    norm = tf.keras.layers.BatchNormalization(name="norm")
+    model = tf.keras.Model(inputs, norm(inputs))
+
+    def rule(layer, place):
+        return tf.keras.layers.ReLU() if layer.name == "norm" else None
+
+    images = rng.normal(size=[2, 4, 4, 6]).astype(np.float32)
+    found = models.replace_layers(model, rule)(images)
+    np.testing.assert_array_equal(found, np.maximum(images, 0))
+
+
+def test_attention_called_by_position_or_by_name_keeps_its_mask(rng):
+    """`LambdaLayer` takes the first argument, whatever it was called."""
+    x = tf.keras.Input([5, 8])
+    mask = tf.keras.Input([5, 5], dtype="bool")
+    attention = tf.keras.layers.MultiHeadAttention(2, 4, name="attention")
+    outputs = attention(query=x, value=x, attention_mask=mask)
+    model = tf.keras.Model([x, mask], outputs)
+    new = models.replace_layers(model, models.attention_rule(scope=3))
+    values = rng.normal(size=[2, 5, 8]).astype(np.float32)
+    seen = np.tril(np.ones([2, 5, 5], bool))
+    changed = values.copy()
+    changed[:, 4] += 1
+    found, other = new([values, seen]), new([changed, seen])
+    np.testing.assert_allclose(found[:, :4], other[:, :4], atol=1e-6)
+    assert np.abs(found[:, 4] - other[:, 4]).max() > 1e-3

@@ -28,6 +28,7 @@ from tests.support.serving_run import export
 def write_version(base, version=None, name="m", rival=None):
     def write(folder):
         pathlib.Path(folder, "saved_model.pb").write_text("model")
+        versions.write_file(folder, versions.METADATA_FILE, b"{}")
         if rival is not None:
             (base / name / rival).mkdir()
 
