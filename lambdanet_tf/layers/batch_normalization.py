@@ -46,10 +46,11 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
         return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs, training=None, mask=None):
-        # Keras 2 builds functional models with a tensor of unknown value.
-        known = training or False if not tf.is_tensor(training) else None
-        if known is None:
+        if tf.is_tensor(training):
+            # Keras 2 builds functional models with a tensor of unknown value.
             known = tf.get_static_value(training)
+        else:
+            known = bool(training)
         rank, axes = len(inputs.shape), tf.nest.flatten(self.axis)
         if known is None or [axis % rank for axis in axes] != [rank - 1]:
             return super().call(inputs, training=training, mask=mask)
