@@ -181,13 +181,16 @@ def attention_rule(
         if (
             not isinstance(layer, tf.keras.layers.MultiHeadAttention)
             or any(x is not None and x is not query for x in others)
+            # Over some of the axes: the others are a batch.
+            or len(layer.get_config()["attention_axes"]) < len(query.shape) - 2
             or given.get("return_attention_scores")
             or not _is_chosen(place, names, max_size)
         ):
             return None
-        own = _arguments_of(layer, query.shape[-1], arguments)
+        *_, filters = layer.compute_output_shape(query.shape, query.shape)
+        own = _arguments_of(layer, filters, arguments)
         causal = bool(given.get("use_causal_mask"))
-        new = LambdaLayer(**{"scope": scope, "causal": causal, **own})
+        new = LambdaLayer(filters, **{"scope": scope, "causal": causal, **own})
 
         def attend(*args, **kwargs):
             given = named_arguments(layer, args, kwargs)

@@ -227,9 +227,9 @@ def test_copies_freeze_what_is_frozen_inside(whole):
     assert len(copy.trainable_weights) == len(model.trainable_weights)
 
 
-def attention(*shapes, scores=False):
+def attention(*shapes, scores=False, **arguments):
     """A model of attention that reads its first input with its last."""
-    layer = KERAS.MultiHeadAttention(2, 4, name="heads")
+    layer = KERAS.MultiHeadAttention(2, 4, name="heads", **arguments)
     return model_of(
         lambda *x: layer(x[0], x[-1], return_attention_scores=scores), *shapes
     )
@@ -241,6 +241,7 @@ REFUSED = [
     (lambda: small(groups=2), models.convolution_rule(max_size=6), "all 3"),
     (lambda: attention((5, 8), (7, 8)), _HEADS, "for all 1 layers"),
     (lambda: attention((5, 8), scores=True), _HEADS, "for all 1 layers"),
+    (lambda: attention((5, 5, 8), attention_axes=1), _HEADS, "all 1 layers"),
     (small, put(lambda: LambdaLayer(num_heads=3)), "divisible"),
     (lambda: small(padding="same"), models.convolution_rule(4), "must be odd"),
     (lambda: OWN(*2 * [tf.keras.Input((3,))]), _RULE, "must be a functional"),
@@ -253,6 +254,11 @@ def test_what_is_refused(make, rule, message):
     model = make()
     with pytest.raises(ValueError, match=message):
         models.replace_layers(model, rule)
+
+
+def test_attention_of_other_channels_keeps_them():
+    new = models.replace_layers(attention((5, 8), output_shape=12), _HEADS)
+    assert new.output_shape == (None, 5, 12)
 
 
 def test_what_was_adapted_stays():
