@@ -31,7 +31,6 @@ from benchmarks.tpu.lowering import lower
 from benchmarks.tpu.outcome import refusal
 from benchmarks.tpu.programs import CHIPS
 
-_CYCLES = r'"estimated_cycles":"(\d+)"'
 _ALIASES = r"mhlo\.input_output_alias = \[(.*?)\](?=, mhlo|\})"
 _DTYPES = {"i": "int", "ui": "uint", "f": "float", "bf": "bfloat"}
 
@@ -48,8 +47,6 @@ def compile_for(text, topology):
     ]
     donated = jax.jit(step.call, donate_argnums=_aliases(text))
     compiled = donated.lower(*arguments).compile()
-    listing = compiled.as_text()
-    listing = listing[listing.index("\nENTRY ") :]
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
     return {
         "arguments": memory.argument_size_in_bytes,
@@ -60,8 +57,6 @@ def compile_for(text, topology):
         "flops": cost["flops"],
         "bytes_accessed": cost["bytes accessed"],
         "optimal_seconds": cost["optimal_seconds"],
-        # The sum of what the listing expects of each instruction.
-        "cycles": sum(map(int, re.findall(_CYCLES, listing))),
     }
 
 

@@ -3,8 +3,6 @@
 import math
 import re
 
-CLOCK = 940e6  # cycles a second of TPUv3: Norrie et al. (2021), IEEE Micro 41
-
 
 def memory(result):
     """Bytes that a compiled program needs on its core."""
@@ -43,8 +41,3 @@ def faults(result):
     return "; ".join(
         text + name for x, text in texts.items() for name in result.get(x) or ()
     )
-
-
-def listed(result):
-    """Seconds by the compiler's listing; None of results without it."""
-    return result["cycles"] / CLOCK if "cycles" in result else None

@@ -18,7 +18,7 @@ from benchmarks.timing import median
 from lambdanet_tf import markdown
 
 VIEWS = {}
-BLUE = "#3366aa"
+ENDED = {"fourier_tpu"}  # algorithms, of which no view tells
 UNITS = {
     "ms": 1e-3,
     "min": 60,
@@ -44,12 +44,18 @@ def view(target):
     def register(function):
         @functools.wraps(function)
         def of_rows(found):
-            return function({x: list(map(Row, y)) for x, y in found.items()})
+            rows = {x: list(map(Row, y)) for x, y in found.items()}
+            return function({x: list(filter(_stands, rows[x])) for x in rows})
 
         VIEWS[target] = of_rows
         return of_rows
 
     return register
+
+
+def _stands(row):
+    """Returns whether a record is about algorithms that there still are."""
+    return not ENDED & {row.algorithm, *(row.algorithms or ())}
 
 
 def text(value, spec=""):
@@ -170,28 +176,3 @@ def lines(axis, curves, colors=None, **settings):
     axis.set(**settings)
     axis.grid(alpha=0.3)
     axis.legend(frameon=False)
-
-
-def intervals(axis, triples, places, label=None, **settings):
-    """Points (middle, low, high) at places of the other axis."""
-    errors = [(middle - low, high - middle) for middle, low, high in triples]
-    axis.errorbar(
-        [middle for middle, _, _ in triples],
-        places,
-        xerr=[*zip(*errors, strict=True)],
-        fmt="o",
-        capsize=3,
-        label=label,
-        **settings,
-    )
-
-
-def runs(axis, groups):
-    """A line of points for each name, the first on top, and the mean."""
-    for place, numbers in enumerate(reversed(groups.values())):
-        axis.plot(numbers, [place] * len(numbers), "o", c=BLUE, alpha=0.5)
-        ends = [place - 0.3, place + 0.3]
-        axis.plot([statistics.mean(numbers)] * 2, ends, c=BLUE, linewidth=2)
-        axis.axhline(place, c="#bbbbbb", linewidth=0.5, zorder=0)
-    axis.set_yticks(range(len(groups)), list(groups)[::-1])
-    axis.grid(axis="x", alpha=0.3)

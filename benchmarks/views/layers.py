@@ -134,12 +134,10 @@ def exactness(found):
     """A line for each algorithm: errors of outputs and of gradients."""
     cells = {}
     for row in found["rounding"]:
-        if row.algorithm != "fourier_tpu":  # which ended
-            line = f"`{row.algorithm}`"
-            for part in ("output", "gradients"):
-                error = row[part]
-                text = f"{error['value']:.1e} ({error['at']})"
-                cells[line, f"{row.dtype}, {part}"] = text
+        for part in ("output", "gradients"):
+            error = row[part]
+            text = f"{error['value']:.1e} ({error['at']})"
+            cells[f"`{row.algorithm}`", f"{row.dtype}, {part}"] = text
     return views.crossed(cells, "algorithm")
 
 

@@ -88,21 +88,3 @@ def _tables(task, found):
 
 for _task in SCORES:
     views.view(f"study.md#{_task}")(functools.partial(_tables, _task))
-
-
-@views.view("mixers.png")
-def picture(found):
-    """A point for each of the longest final runs, a line for each mean."""
-    panels = {}
-    for task in SCORES:
-        finals = (y for _, y in _parts(found, task).values() if y)
-        panels[task] = next(finals)
-    tallest = max(map(len, panels.values()))
-    made, (axes,) = views.figure(
-        4.4 * len(panels), 0.4 * tallest + 1.4, columns=len(panels)
-    )
-    for axis, (task, final) in zip(axes, panels.items(), strict=True):
-        groups = {x: [z.score for z in y.values()] for x, y in final.items()}
-        views.runs(axis, groups)
-        axis.set(title=task, xlabel=f"test: {SCORES[task][0]}")
-    return made

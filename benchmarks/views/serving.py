@@ -37,29 +37,6 @@ def table(found):
     return views.crossed(cells, "network")
 
 
-@views.view("serving_speed.png")
-def picture(found):
-    """How many times as fast as Keras, with intervals."""
-    rows = [row for row in exports(found) if row.what != BASELINE]
-    labels = list(views.grouped(rows, "network", "batch"))
-    made, ((axis,),) = views.figure(8, 0.5 * len(labels) + 1.6)
-    for index, ((what,), group) in enumerate(
-        views.grouped(rows, "what").items()
-    ):
-        places = [
-            labels.index((row.network, row.batch)) + 0.2 * (index - 1)
-            for row in group
-        ]
-        views.intervals(axis, [row.times for row in group], places, what)
-    axis.axvline(1.0, color="black", linewidth=1)
-    axis.set_yticks(range(len(labels)), [f"{x}, batch {y}" for x, y in labels])
-    axis.invert_yaxis()
-    axis.set_xlabel(f'throughput, as a multiple of "{BASELINE}"')
-    axis.grid(axis="x", alpha=0.3)
-    axis.legend(fontsize=8, frameon=False)
-    return made
-
-
 @views.view("serving.md#runtimes")
 def runtimes(found):
     plain, *others = RUNTIMES

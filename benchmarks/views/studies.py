@@ -128,28 +128,6 @@ for _stage in ("small", "28px"):
     views.view(f"study.md#{_stage}")(functools.partial(fashion, _stage))
 
 
-@views.view("study_28px.png")
-def fashion_picture(found):
-    """Test accuracy of every run, and the differences with intervals."""
-    final = _part(found, "28px", "final")
-    shares = accuracies(final)
-    height = 0.45 * len(shares) + 1.6
-    made, ((left, right),) = views.figure(13, height, columns=2, sharey=True)
-    views.runs(left, {arm: [*x.values()] for arm, x in shares.items()})
-    arms = list(shares)[::-1]
-    for arm, differences in compared(final).items():
-        middle, half = statistics.mean(differences), interval(differences)
-        triple = middle, middle - half, middle + half
-        views.intervals(right, [triple], [arms.index(arm)], c="black")
-    right.axvline(0, c="black", linewidth=1)
-    left.set(xlabel="test accuracy, %", title="Every run, and the mean")
-    right.set(
-        xlabel=f"points of accuracy, {CONFIDENCE:.0%} t-intervals",
-        title=f"Paired differences from {arms[-1]}",
-    )
-    return made
-
-
 def _longest(rows):
     """Those with the most epochs: no first looks."""
     epochs = max(row.epochs for row in rows)

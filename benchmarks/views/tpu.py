@@ -1,13 +1,10 @@
-"""Tables and pictures of programs that a TPU's compiler compiled."""
+"""The table of programs that a TPU's compiler compiled."""
 
-import itertools
 import math
 import statistics
 
 from benchmarks import views
 from benchmarks.tpu import outcome
-from benchmarks.tpu.outcome import estimate
-from benchmarks.tpu.outcome import listed
 from benchmarks.tpu.programs import CHIPS
 from benchmarks.tpu.programs import GIB
 from benchmarks.tpu.programs import NETWORKS
@@ -16,44 +13,12 @@ from lambdanet_tf.environment import require
 
 IMAGES = 1024  # of a step that the paper timed, on 8 cores
 CORES = 8
-FIGURES = {"the estimate": estimate, "its cycles": listed}
-MARKERS = {"12": "s", "13": "^", "20": "o"}
 
 
 def of(program, found, chip="v3"):
     """Returns the record of a program, None if it was not compiled."""
     case = program.case(chip=chip)
     return next((x for x in found["tpu"] if x["case"] == case), None)
-
-
-def measured(found):
-    """Returns what the paper timed, with the compiler's figures."""
-    rows = []
-    for table, program, seconds in steps_timed():
-        row = of(program, found)
-        if row and row.status == "ok":
-            steps = IMAGES / CORES / program.batch
-            figures = {x: steps * y(row) for x, y in FIGURES.items() if y(row)}
-            rows.append(views.Row(row, table=table, timed=seconds, **figures))
-    return rows
-
-
-def fits(rows):
-    """Yields how each figure of the compiler fits the times of each table."""
-    stats = require("scipy.stats", extra="data")
-    tables = (("12",), ("20",), ("13",), tuple(MARKERS))
-    for name, table in itertools.product(FIGURES, tables):
-        chosen = [x for x in rows if x.table in table and x[name]]
-        ratios = [math.log(row.timed / row[name]) for row in chosen]
-        pairs = [(row[name], row.timed) for row in chosen]
-        yield views.Row(
-            figure=name,
-            table=table[0] if len(table) == 1 else "all",
-            networks=len(chosen),
-            factor=math.exp(statistics.fmean(ratios)),
-            scatter=math.exp(statistics.stdev(ratios)),
-            ranks=stats.spearmanr(pairs).statistic,
-        )
 
 
 def _shown(row):
@@ -73,6 +38,26 @@ def _shown(row):
     )
 
 
+def _ranks(found):
+    """Yields a line for each table of the paper, and one for all."""
+    stats, tables = require("scipy.stats", extra="data"), {}
+    for table, program, seconds in steps_timed():
+        row = of(program, found)
+        if row and row.status == "ok":
+            steps = IMAGES / CORES / program.batch
+            pair = steps * outcome.estimate(row), seconds
+            tables.setdefault(f"Table {table}", []).append(pair)
+    tables["All"] = sum(tables.values(), [])
+    for name, pairs in tables.items():
+        ratios = [math.log(seconds / guess) for guess, seconds in pairs]
+        factor, scatter = statistics.fmean(ratios), statistics.stdev(ratios)
+        yield (
+            f"- {name}: {len(pairs)} networks, factor {math.exp(factor):.2f}, "
+            f"scatter {math.exp(scatter):.2f}, rank correlation "
+            f"{stats.spearmanr(pairs).statistic:.3f}"
+        )
+
+
 @views.view("accelerators.md#networks")
 def compiled(found):
     rows = filter(None, (of(program, found) for program in NETWORKS))
@@ -87,40 +72,8 @@ def compiled(found):
         "operations, TFLOP": "{operations}",
         "algorithms": "{algorithms}",
     }
-    return views.listing(map(_shown, rows), columns)
-
-
-@views.view("accelerators.md#calibration")
-def calibration(found):
-    columns = {
-        **views.fields("figure"),
-        "Table": "{table}",
-        "networks": "{networks}",
-        "factor": "{factor:.2f}",
-        "scatter": "{scatter:.2f}",
-        "rank correlation": "{ranks:.3f}",
-    }
-    return views.listing(fits(measured(found)), columns)
-
-
-@views.view("tpu_calibration.png")
-def calibration_picture(found):
-    """The compiler's figures against measurements, both logarithmic."""
-    rows = measured(found)
-    made, axes = views.figure(10, 5, columns=2, sharex=True, sharey=True)
-    for axis, name in zip(axes[0], FIGURES, strict=True):
-        known = [row for row in rows if name in row]
-        for (table,), group in views.grouped(known, "table").items():
-            axis.scatter(
-                [row.timed for row in group],
-                [row[name] for row in group],
-                marker=MARKERS[table],
-                label=f"Table {table}",
-            )
-        limits = [0.9 * min(row[name] for row in known), 2.6]
-        axis.plot(limits, limits, color="black", linewidth=0.8)
-        axis.set(xscale="log", yscale="log", title=f"{name}, seconds")
-        axis.set_xlabel("measured by the paper, seconds for 1024 images")
-        axis.grid(alpha=0.3, which="both")
-        axis.legend(loc="upper left")
-    return made
+    return views.page(
+        views.listing(map(_shown, rows), columns),
+        "The paper's times over the estimated ones:",
+        "\n".join(_ranks(found)),
+    )
