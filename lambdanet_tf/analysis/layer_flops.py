@@ -59,12 +59,6 @@ class LayerCount:
         activation_bytes: the output, queries, keys, values and position
             lambdas (the paper's b n k v) or the attention map (b h n r).
         algorithm: of a lambda layer, in inference.
-
-    Examples:
-        >>> model = models.LambdaResNetSmall()
-        >>> last = analysis.analyze(model, executed=False).layers[-1]
-        >>> last.name, last.kind, last.parameters
-        ('predictions', 'Dense', 5130)
     """
 
     name: str

@@ -117,9 +117,6 @@ def analyze(model, image_size=None, executed=True):
         executed: whether to trace the model, which takes seconds, and count
             `executed_flops`; they are 0 otherwise.
 
-    Returns:
-        An `Analysis`.
-
     Raises:
         ValueError: if the model takes images of any size and none is given.
     """
@@ -193,12 +190,6 @@ def trainable_parameters(model: tf.keras.Model) -> int:
     """Counts the trainable parameters of a model, as the paper does.
 
     Keras' `count_params` counts the statistics of batch normalization, too.
-
-    Args:
-        model: built.
-
-    Returns:
-        An int; weights that several layers share count once.
     """
     return _numbers(model.trainable_weights)
 

@@ -52,14 +52,7 @@ class PartNorms:
 
 
 def lambda_layers(model: tf.keras.Model) -> list[Any]:
-    """Returns the lambda layers of a model and of the models in it.
-
-    Args:
-        model: a functional Keras model.
-
-    Returns:
-        `LambdaLayer`s and `LambdaConv`s, in the order of their calls.
-    """
+    """Returns the lambda layers of a functional model and the models in it."""
     return list({id(x): x for _, x in lambda_calls(model)}.values())
 
 
@@ -95,9 +88,6 @@ def part_norms(model: tf.keras.Model, inputs: Any) -> list[PartNorms]:
     Args:
         model: a functional Keras model with one input.
         inputs: array of examples, as the model takes them.
-
-    Returns:
-        A `PartNorms` for each call of a lambda layer, in their order.
     """
     parts = {
         name: [layer_part(layer, part) for part in PARTS[1:]]

@@ -20,11 +20,8 @@ def position_table_figure(layer: Any) -> Any:
 
     Args:
         layer: a built lambda layer or `RelativePositionEmbedding`, of one or
-            two spatial axes: in one, a channel is a row.
-
-    Returns:
-        A `matplotlib.figure.Figure`. With several intra-depths there is a
-        picture for each, key channels fastest.
+            two spatial axes: in one, a channel is a row. With several
+            intra-depths there is a picture for each, key channels fastest.
 
     Raises:
         ValueError: if the layer has no table.
@@ -68,9 +65,6 @@ def receptive_field_figure(
         fields: from title to what `receptive_field` returned, of one or two
             spatial axes. Each is drawn on a scale of its own.
         position: where to mark the query, in the pixels of the fields.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
     """
     figure = _figure(1.9 * len(fields), 2.1)
     axes = figure.subplots(1, len(fields), squeeze=False)[0]
@@ -110,10 +104,6 @@ def reading_figure(
         example: int. Of the batch.
         query: int. Of the positions that were read.
         title: str, or None for the query's position.
-
-    Returns:
-        A `matplotlib.figure.Figure`. With an intra-depth above 1 there is a
-        map for each, intra-depths fastest.
 
     Raises:
         ImportError: if matplotlib is not installed.

@@ -21,11 +21,7 @@ _GRAY_28 = (28, 28, 1)
 
 
 def names() -> tuple[str, ...]:
-    """Returns the names of all networks.
-
-    Returns:
-        A tuple of texts, the keys of `lambdanet_tf.specs.PRESETS`.
-    """
+    """Returns the names of all networks."""
     return tuple(specs.PRESETS)
 
 
@@ -37,9 +33,6 @@ def build(name: str, **arguments: Any) -> tf.keras.Model:
         name: one of `names()`.
         **arguments: of the builder of that name; lists, as JSON has them,
             count as tuples.
-
-    Returns:
-        What the builder returns.
 
     Raises:
         ValueError: if there is no such network, or it has no such argument.
@@ -196,9 +189,6 @@ def ResNet50(*, pattern=None, **arguments):
             for convolutions in parallel with global attention. None for
             "CCCC", or for the `stages` among the arguments, a letter per block.
         **arguments: of `lambdanet_tf.models.ResNet`.
-
-    Returns:
-        A `Network`, a Keras model.
 
     Raises:
         ValueError: if both `pattern` and `stages` are given, and as `ResNet`.

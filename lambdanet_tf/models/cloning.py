@@ -48,9 +48,6 @@ def clone_network(
             holds the copy of that table. Models inside the network are copied
             as they are.
 
-    Returns:
-        A functional model.
-
     Raises:
         ValueError: if the model is not functional.
     """
@@ -110,21 +107,14 @@ def rebuild(
 
 
 def copied(layer: Any, tables: dict[int, Any]) -> Any:
-    """Returns a new layer of the same class, by its config.
-
-    Keras makes no `Lambda` of a config: that is the layer itself. `tables` is
-    as for `config_with_table`.
-    """
+    """Returns a new layer of the same class, by its config."""
     if isinstance(layer, tf.keras.layers.Lambda):
-        return layer
+        return layer  # Keras makes none of a config.
     return type(layer).from_config(config_with_table(layer, tables))
 
 
 def config_with_table(layer: Any, tables: dict[int, Any]) -> dict[str, Any]:
-    """Returns the config of a layer, with the copy of a table that it shares.
-
-    `tables` keeps the copies by the `id` of what they copy.
-    """
+    """Returns a layer's config, with the copy from `tables` of its table."""
     config = layer.get_config()
     if isinstance(config.get("position_embedding"), dict):
         table = layer.position_embedding

@@ -1,8 +1,4 @@
-"""Fine-tuning: freeze the lower part of a network.
-
-The parts of a network, from its images on, are those of its layers' names:
-"stem", "stage2", "stage3" and so on; what comes after them is the head.
-"""
+"""Fine-tuning: freeze the lower parts of a network, from the stem on."""
 
 import re
 from collections.abc import Iterator

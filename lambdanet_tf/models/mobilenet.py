@@ -20,15 +20,9 @@ def MobileNet(spec, **arguments):
 
     Args:
         spec: `MobileNetSpec`, the network.
-        **arguments: of `lambdanet_tf.models.Network`.
-
-    Raises:
-        ValueError: as `Network`.
+        **arguments: of `lambdanet_tf.models.Network`, as are errors and model.
 
     Reference: [Sandler et al., 2018](https://arxiv.org/abs/1801.04381).
-
-    Returns:
-        A `Network`, a Keras model.
     """
     return Network(spec, feature_maps, **arguments)
 

@@ -35,12 +35,7 @@ def load_initial(
 
     The classifier of published weights is left out of a network with another
     number of classes. Tables of a global scope are fitted to the image size.
-
-    Args:
-        model: what the builder has built.
-        spec: of the network.
-        weights: as for `Network`.
-        skip: beginnings of the names of weights that the model lacks.
+    `skip` holds beginnings of the names of weights that the model lacks.
     """
     weights = os.fspath(weights)
     arrays, origin = _read(spec, weights)

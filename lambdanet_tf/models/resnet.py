@@ -11,12 +11,10 @@ from lambdanet_tf.models.signature import with_spec
 def ResNet(spec, **arguments):
     """Builds a residual network of convolution, lambda and attention blocks.
 
-    The values of `lambdanet_tf.specs.RESNETS` are the published networks; the
-    functions named after them call this one. Any attribute of the spec can be
-    changed by keyword, for instance
-    `LambdaResNet50(scope=7, key_dim=8, dropout_rate=0.1)`, and the same
-    attributes make a network of your own: `ResNet(ResNetSpec(name="mine",
-    stages=("CC", "CL"), widths=(32, 64), strides=(1, 2)))`.
+    The values of `lambdanet_tf.specs.RESNETS` are the published networks. Any
+    attribute of the spec can be changed by keyword, for instance
+    `LambdaResNet50(scope=7, key_dim=8)`, and a `ResNetSpec` of your own makes a
+    network of your own.
 
     Feature maps: `"c2"` and so on, one per stage; of strides 4 to 32 in the
     published networks. With a local `scope` and no letters A, X and P, height
@@ -24,13 +22,7 @@ def ResNet(spec, **arguments):
 
     Args:
         spec: `ResNetSpec`, the network.
-        **arguments: of `lambdanet_tf.models.Network`.
-
-    Returns:
-        A `Network`, a Keras model.
-
-    Raises:
-        ValueError: as `Network`.
+        **arguments: of `lambdanet_tf.models.Network`, as are errors and model.
     """
     return Network(spec, feature_maps, **arguments)
 

@@ -20,14 +20,9 @@ from lambdanet_tf.models.graph import layers_in
 
 
 def named_weights(model: tf.keras.Model) -> dict[str, Any]:
-    """Returns the weights of a model by the names that files use.
+    """Returns the weights of a built model by the names that files use.
 
-    Args:
-        model: a Keras model, built.
-
-    Returns:
-        dict from name to variable. A weight that several layers share is there
-        once, under the name of the layer that owns it.
+    A weight that several layers share has the name of the layer that owns it.
 
     Raises:
         ValueError: if two weights would have the same name.

@@ -38,11 +38,8 @@ def set_weights(
         model: any Keras model that is built.
         arrays: by the names of `named_weights`.
         origin: of the arrays, which errors name.
-        skip: as for `load_weights`.
-        skip_mismatch: as for `load_weights`.
-
-    Returns:
-        The names of the weights that were left out.
+        skip: as for `load_weights`; so are the rest and what is returned.
+        skip_mismatch: as there.
 
     Raises:
         ValueError: if a weight is missing, unexpected or of another shape.
@@ -203,11 +200,7 @@ def _check_built(model):
 def read_weights(
     path: str | os.PathLike,
 ) -> tuple[dict[str, np.ndarray], str]:
-    """Reads a file of `save_weights`, or that of the folder of a run.
-
-    Returns:
-        dict of arrays by name, and where they are from, for messages.
-    """
+    """Reads the arrays of a file by name, and where they are from, in words."""
     path = os.fspath(path)
     if tf.io.gfile.isdir(path):
         path = os.path.join(path, RUN_WEIGHTS)

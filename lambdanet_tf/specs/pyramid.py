@@ -2,13 +2,7 @@
 
 
 def pyramid_levels(spec):
-    """Returns the names of a network's maps by level; level l has stride 2^l.
-
-    Of several maps of a stride the last one counts. A stride that is no power
-    of two has no level.
-
-    In most networks they are `{2: "c2", ..., 5: "c5"}`.
-    """
+    """Returns the names of the last map by level; level l has stride 2^l."""
     return {
         stride.bit_length() - 1: name
         for name, stride in spec.map_strides.items()

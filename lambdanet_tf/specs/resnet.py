@@ -186,9 +186,6 @@ def uniform_stages(pattern, blocks):
         pattern: str. A letter of a block for each stage.
         blocks: the number of blocks of each stage.
 
-    Returns:
-        A tuple of texts, a letter for each block.
-
     Raises:
         ValueError: if the letters are unknown, or not one per stage.
     """

@@ -22,7 +22,7 @@ def generate(
 
     Args:
         model: as for `tokens`.
-        prompt: as for `tokens`.
+        prompt: as there.
         length: int. How many tokens to add.
         **options: `temperature`, `top_k`, `top_p`, `seed` and `end_token` of
             `tokens`. Nothing more is computed once all sequences have ended.
