@@ -6,8 +6,6 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?= --numprocesses=2 --dist=worksteal
-# What `make test` runs under tf_keras, too, of what a version decides.
-BOTH := every_lane and not (slow or thorough or once or once_a_version)
 # Notebooks and first hours are those of users, who have the newest TensorFlow.
 NEWEST_ALONE := $(addprefix --ignore=tests/,examples/test_notebooks.py \
 	project/test_first_hour.py)
@@ -33,7 +31,7 @@ TPU_INSTALL := $(TPU_VENV)/bin/python $(PIP_INSTALL)
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-thorough test-newest test-legacy test-tpu \
+.PHONY: help demo test test-all test-slow test-newest test-legacy test-tpu \
 	lint format bench tables tpu-compile docs \
 	notebooks constraints environments clean
 
@@ -48,25 +46,25 @@ demo: $(VENV)/.demo  ## Train on handwritten digits, export, predict.
 
 test: lint  ## Lint, check types, test under both Kerases (5 min).
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
-	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m "$(BOTH)"
+	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m "every_lane and not slow"
 
 # The steps of .ci/run.
-test-all: test test-thorough test-tpu docs test-newest test-legacy  ## Test everything everywhere (25 min).
+test-all: test test-slow test-tpu docs test-newest test-legacy  ## Test everything everywhere (25 min).
 
-test-thorough: $(VENV)/.dev  ## Run the cases that `make test` leaves out.
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "thorough or slow" $(NEWEST_ALONE)
+test-slow: $(VENV)/.dev  ## Run what `make test` leaves out.
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m slow $(NEWEST_ALONE)
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) \
-		-m "not once and not once_a_version and not ($(BOTH))" $(NEWEST_ALONE)
+		-m "slow or not every_lane" $(NEWEST_ALONE)
 
 test-newest: $(NEWEST_VENV)/.wheel  ## Test the wheel alone with the newest TensorFlow.
 	$(NEWEST_VENV)/bin/python -c 'from importlib.metadata import version; \
 		print("TensorFlow", version("tensorflow"))'
 	cd $(NEWEST_VENV)/lane && ../bin/python -m pytest $(PYTEST_ARGS) \
-		-m "every_lane and not once and not thorough"
+		-m every_lane
 	@$(NEWEST_VENV)/bin/python $(PIP) "$$(echo dist/*.whl)[examples]" \
 		tf_keras ipykernel nbclient
 	cd $(NEWEST_VENV)/lane && TF_USE_LEGACY_KERAS=1 ../bin/python -m pytest \
-		$(PYTEST_ARGS) -m "every_lane and not thorough" \
+		$(PYTEST_ARGS) -m every_lane \
 		tests/project/test_as_a_user.py \
 		tests/project/test_first_hour.py::test_the_smoke_recipe \
 		tests/models/test_weights.py tests/layers/test_learning.py
@@ -75,8 +73,7 @@ test-newest: $(NEWEST_VENV)/.wheel  ## Test the wheel alone with the newest Tens
 
 test-legacy: $(LEGACY_VENV)/.wheel  ## Test with TensorFlow 2.15 and its addons.
 	cd $(LEGACY_VENV)/lane && ../bin/python -m pytest -W default \
-		$(PYTEST_ARGS) \
-		-m "not thorough and (addons or every_lane and not once)"
+		$(PYTEST_ARGS) -m "addons or every_lane"
 
 test-tpu: $(TPU_VENV)/.tpu  ## Compile LambdaResNet-50 for TPUs; needs none.
 	$(TPU_VENV)/bin/python -m benchmarks.tpu.compile --check --chips v3 $(TPU_ARGS)

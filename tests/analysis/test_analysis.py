@@ -48,7 +48,6 @@ def test_published_parameters_are_the_closed_forms():
 
 
 @pytest.mark.slow
-@pytest.mark.representatives(4)
 @pytest.mark.parametrize(
     ("builder", "size", "arguments"),
     [

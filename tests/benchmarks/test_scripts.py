@@ -102,7 +102,7 @@ INSTEAD = {
 # Others measure nothing in a second run.
 AGAIN = ("attention", "networks")
 QUICK = ("rounding", "timm", "runtimes", "training", "tpu")
-MARKS = {**dict.fromkeys(QUICK, ()), "mixers": pytest.mark.thorough}
+MARKS = {**dict.fromkeys(QUICK, ()), "mixers": pytest.mark.slow}
 CASES = [
     pytest.param(x, id=x[0], marks=MARKS.get(x[0], pytest.mark.slow))
     for x in map(shlex.split, SCRIPTS.splitlines())

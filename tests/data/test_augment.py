@@ -113,7 +113,7 @@ def test_a_box_of_a_file_is_the_box_of_its_pixels(encode):
     np.testing.assert_allclose(box.astype(int), expected.astype(int), atol=atol)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_randaugment_keeps_shape_and_type_with_all_operations():
     image = tf.cast(ramp(64, 64), tf.float32) + 0.4
     pictures = tf.data.Dataset.from_tensors(image).repeat(30)

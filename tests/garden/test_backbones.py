@@ -125,7 +125,6 @@ def test_every_attribute_of_a_spec_is_a_field():
         assert fields - attributes == {"weights", "implementation"}
 
 
-@pytest.mark.representatives(5, everywhere=True)
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -74,7 +74,7 @@ def segmenter():
     return task, masks
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [detector, segmenter])
 def test_a_task_is_trained_saved_and_loaded(make, rng, tmp_path):
     (task, truth), x = make(), images(rng)

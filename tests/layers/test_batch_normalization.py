@@ -71,7 +71,6 @@ def test_values_and_averages(rank, training, rng):
     checks.assert_each_close(after, normalized(x, weights, training), 1e-5)
 
 
-@pytest.mark.representatives(14)  # all: each form has averages of its own
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize(
     ("arguments", "masked"),

@@ -257,7 +257,6 @@ def test_files_are_bit_equal(rows, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.representatives(3)
 @pytest.mark.once
 @pytest.mark.parametrize("implementation", ops.implementations(2))
 def test_every_implementation_is_compiled_by_xla(implementation, rng):
@@ -302,6 +301,7 @@ def test_recomputed_gradients_see_the_same_draws(rng):
     checks.assert_close(*gradients, 1e-6)
 
 
+@pytest.mark.slow
 @cases.in_parts
 def test_two_replicas_equal_one_device(rows, two_replicas):
     rows = [case for case in rows if case.batched]

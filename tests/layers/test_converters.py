@@ -85,7 +85,6 @@ def by_onnx(model):
 
 
 @pytest.mark.slow
-@pytest.mark.representatives(1)
 @pytest.mark.filterwarnings("ignore")  # converters' own
 @pytest.mark.parametrize("convert", [by_tflite, by_onnx])
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ def trains(model, data):
 
 
 @pytest.mark.slow
-@pytest.mark.representatives(3)
 @every_layer
 def test_frozen_layers_stay_frozen(case, tmp_path):
     data = case.data(batch=2)

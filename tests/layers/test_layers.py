@@ -22,7 +22,6 @@ from tests.support.random_layers import built
 from tests.support.random_layers import normal
 
 pytestmark = pytest.mark.every_lane
-_ONCE = pytest.mark.once_a_version
 
 SIZES = {1: (2, 3, 5, 7, 11), 2: (2, 3, 5), 3: (1, 2, 3)}
 
@@ -115,7 +114,6 @@ few = hypothesis.settings(
 )
 
 
-@pytest.mark.representatives(4)
 @pytest.mark.once
 @cases.every_implementation
 @few
@@ -153,7 +151,7 @@ SINGLE_PRECISION = {
         *((kind, {}, True) for kind in SINGLE_PRECISION),
         ("global", {}, False),
         *(
-            pytest.param(kind, {"implementation": name}, True, marks=_ONCE)
+            (kind, {"implementation": name}, True)
             for kind, rank in (("scope", 2), ("causal", 1))
             for name in ops.implementations(rank)[1:]
         ),

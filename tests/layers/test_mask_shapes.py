@@ -39,7 +39,6 @@ def built(name, rng, *grid):
     return random_layers.built(x, layer_type, **_SMALL, **arguments), x
 
 
-@pytest.mark.representatives(4)
 @pytest.mark.once
 @pytest.mark.parametrize("name", [n for n in LAYERS if "attention" not in n])
 def test_every_shape(name, rng):

@@ -99,7 +99,6 @@ def _largest(arrays):
 
 
 @pytest.mark.slow
-@pytest.mark.representatives(14)
 @pytest.mark.parametrize("name", ROWS)
 def test_equal_numbers_add_up(name):
     _, unscaled = _answers(ROWS[name], "float64")

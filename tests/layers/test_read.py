@@ -55,7 +55,6 @@ def call_of(case, rng):
 
 
 @pytest.mark.slow
-@pytest.mark.representatives(10)
 @pytest.mark.parametrize("name", CASES)
 def test_weights_of_values_are_the_outputs(name, rng):
     made, inputs, arguments = call_of(CASES[name], rng)

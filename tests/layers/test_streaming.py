@@ -34,7 +34,6 @@ def make(name, **arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.representatives(8)
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_position_equals_the_reference(name, rng):
     layer = make(name, dtype="float64")
@@ -89,7 +88,6 @@ REFUSED = [
 ]
 
 
-@pytest.mark.representatives(len(REFUSED), everywhere=True)
 @pytest.mark.parametrize("row", REFUSED, ids=[row[-1] for row in REFUSED])
 def test_what_cannot_stream_is_refused(row):
     layer_type, arguments, sizes, reason = row

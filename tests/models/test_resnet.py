@@ -23,11 +23,10 @@ SMALL = [item for item in PRESETS if item[1].parameters <= 30e6]
 LARGEST = max(PRESETS, key=lambda item: item[1].parameters)
 
 
-@pytest.mark.representatives(3)
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("name", "preset"),
-    [*SMALL, pytest.param(*LARGEST, marks=pytest.mark.thorough)],
+    [*SMALL, pytest.param(*LARGEST, marks=pytest.mark.slow)],
 )
 def test_exact_parameters(name, preset):
     """All are held by closed forms, too: `tests/analysis`."""
@@ -37,7 +36,6 @@ def test_exact_parameters(name, preset):
     assert sum(trained) == preset.parameters
 
 
-@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -341,7 +339,6 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.representatives(len(REFUSED), everywhere=True)
 @pytest.mark.parametrize(("call", "arguments", "message"), REFUSED)
 def test_what_is_refused(call, arguments, message):
     with pytest.raises(ValueError, match=message):

@@ -15,7 +15,6 @@ from tests.support.timm_golden import VARIANTS
 
 
 @pytest.mark.slow
-@pytest.mark.representatives(1)
 @pytest.mark.parametrize("name", timm_golden.TIMM_NAMES)
 def test_outputs_are_those_of_timm(name):
     golden = timm_golden.outputs(name)

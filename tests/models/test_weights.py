@@ -182,7 +182,6 @@ models.save_weights(model, back)
 
 
 @pytest.mark.slow
-@pytest.mark.once_a_version
 def test_files_of_the_other_keras(tmp_path):
     if KERAS_3:
         pytest.importorskip("tf_keras")

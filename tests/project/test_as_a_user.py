@@ -49,7 +49,6 @@ def test_one_network_has_every_layer():
 
 
 @pytest.mark.slow
-@pytest.mark.representatives(len(FAMILIES), everywhere=True)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_networks_from_build_to_export(name, rng, tmp_path):
     model = FAMILIES[name]()

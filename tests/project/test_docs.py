@@ -58,9 +58,7 @@ def snippets(page):
 LONG = ("choose.md", "models.md", "replace_layers.md", "serving.md")
 MARKS = {
     **{f"docs/{page}": pytest.mark.once for page in LONG},
-    # These train.
-    "docs/your_images.md": (pytest.mark.once, pytest.mark.thorough),
-    "docs/analysis.md": pytest.mark.thorough,
+    "docs/your_images.md": pytest.mark.once,
     # A table is interpolated, with a warning.
     "docs/layers.md": pytest.mark.filterwarnings("ignore:The inputs of"),
     # TensorFlow's own interpreter says that LiteRT will replace it.
@@ -82,7 +80,6 @@ WITH_CODE = [
 
 
 @pytest.mark.slow
-@pytest.mark.representatives(3)
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

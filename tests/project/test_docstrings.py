@@ -54,8 +54,8 @@ NEEDS = {"load_digits": "sklearn", "read_tfds": "tensorflow_datasets"}
 
 
 def with_examples():
-    """Leaves long examples to `make test-thorough` under Keras 3."""
-    long = pytest.mark.thorough, pytest.mark.once
+    """Leaves long examples to `make test-slow` under Keras 3."""
+    long = pytest.mark.slow, pytest.mark.once
     for param in NAMES:
         (value,), name = param.values, param.id
         has_example = ">>> " in docstring_of(value)
@@ -88,7 +88,6 @@ def test_a_docstring_says_what_is_done_and_what_goes_in(value):
         assert re.search(rf"^    \*{{0,2}}{name}: ", named[1], re.M), name
 
 
-@pytest.mark.representatives(30)
 @pytest.mark.parametrize("value", list(with_examples()))
 def test_an_example_computes_what_it_shows(
     value, request, tmp_path, monkeypatch

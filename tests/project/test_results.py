@@ -147,7 +147,7 @@ def test_a_table_is_pure(target):
     assert found == before
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [x for x in MEASURED if "#" not in x])
 def test_a_picture_is_drawn(target):
     assert VIEWS[target](known(target)).axes

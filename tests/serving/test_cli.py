@@ -42,7 +42,7 @@ def flags(folder, **changes):
     return [f"--{k.replace('_', '-')}={v}" for k, v in given.items()]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.export(flags(folder)) == 0

@@ -124,7 +124,6 @@ RUNS = [
 ]
 
 
-@pytest.mark.representatives(len(RUNS), everywhere=True)
 @pytest.mark.parametrize(("changes", "message"), RUNS)
 def test_foreign_runs_are_rejected(small_run, tmp_path, changes, message):
     folder = tmp_path / "run"
@@ -137,7 +136,7 @@ def test_foreign_runs_are_rejected(small_run, tmp_path, changes, message):
     assert not (tmp_path / "exported").exists()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_run_of_the_other_keras_is_exported(tmp_path, rng):
     run = str(tmp_path / "run")
     program = f"import tests.support.serving_run as r; r.write_run({run!r})"

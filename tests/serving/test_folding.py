@@ -89,7 +89,6 @@ READERS = {
 }
 
 
-@pytest.mark.representatives(len(READERS), everywhere=True)
 @pytest.mark.parametrize("reader", READERS)
 def test_what_somebody_else_reads_keeps_its_norm(reader, rng):
     inputs = tf.keras.Input((7, 5, 3))
@@ -127,7 +126,6 @@ STEPS = {
 }
 
 
-@pytest.mark.representatives(len(STEPS), everywhere=True)
 @pytest.mark.parametrize("name", STEPS)
 def test_which_norms_stay(name, rng):
     steps, number = STEPS[name]

@@ -85,7 +85,7 @@ def test_a_broken_image_is_an_error_that_names_its_index(session, name):
     assert re.search(f"(?s)InvalidArgument.*{reason}", error)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_more_memory")
 def test_ten_thousand_random_strings(session, rng):
     beginnings = [b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", JPEG[:300]]

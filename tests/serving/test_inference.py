@@ -95,7 +95,6 @@ REFUSED = [
 ]
 
 
-@pytest.mark.representatives(len(REFUSED), everywhere=True)
 @pytest.mark.parametrize(("make", "options", "message"), REFUSED)
 def test_what_cannot_be_exported(make, options, message, tmp_path):
     with pytest.raises(ValueError, match=message):

@@ -90,7 +90,6 @@ def evaluated(recipe, run):
 
 
 @pytest.mark.slow
-@pytest.mark.representatives(1)
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
 def test_files_are_served_as_they_were_evaluated(
     images_folder, trained, precision, tmp_path

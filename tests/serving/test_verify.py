@@ -62,7 +62,7 @@ def test_a_missing_file_is_named(copy, name, message, capsys):
         assert message in capsys.readouterr().err
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_another_model_is_noticed(copy, small_run, rng, capsys):
     """What the export computes differs from what Keras computed for it."""
     model = models.clone_network(small_run[1])

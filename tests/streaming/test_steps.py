@@ -12,7 +12,6 @@ KERAS = tf.keras.layers
 
 
 # The seed is the number in a test's name: `draw_model(seed)` draws it again.
-@pytest.mark.representatives(4)
 @pytest.mark.parametrize("seed", range(10))
 def test_ten_drawn_models_stream_cut_anywhere(seed):
     rng = np.random.default_rng(1000 + seed)
@@ -206,7 +205,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.representatives(len(REFUSED), everywhere=True)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_does_not_stream_is_refused_by_name(name):
     inputs = tf.keras.Input((8, 4))

@@ -7,7 +7,6 @@ once, not so that every formula is checked: `test_layers.py` does that.
 
 import dataclasses
 import functools
-import zlib
 
 import numpy as np
 import pytest
@@ -17,10 +16,8 @@ from lambdanet_tf import layers
 from lambdanet_tf import ops
 from lambdanet_tf.layers.base import BaseLayer
 
-# The algorithms are operations of TensorFlow alone.
-_each_once = functools.partial(pytest.param, marks=pytest.mark.once_a_version)
 every_implementation = pytest.mark.parametrize(
-    "implementation", ["auto", *map(_each_once, ops.implementations()[1:])]
+    "implementation", ops.implementations()
 )
 
 
@@ -175,15 +172,8 @@ CASES = [
 ]
 
 
-def in_parts(test):
-    """Decorates a test of all rows that is dear: a quarter at once.
-
-    Which, the test's name decides, so that together the tests meet all rows.
-    """
-    parts = [CASES[i::4] for i in range(4)]
-    first = zlib.crc32(test.__name__.encode()) % 4
-    rows = pytest.mark.parametrize("rows", parts[first:] + parts[:first])
-    return pytest.mark.representatives(1)(rows(test))
+# All rows in four models, for tests that are dear.
+in_parts = pytest.mark.parametrize("rows", [CASES[i::4] for i in range(4)])
 
 
 def joint(rows=CASES, free=False):

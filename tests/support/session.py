@@ -18,7 +18,6 @@ from lambdanet_tf import serving
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.environment import is_there
 from lambdanet_tf.runs import RunFolder
-from tests.support.representatives import mark_thorough
 from tests.support.serving_run import write_run
 
 tf.config.set_logical_device_configuration(
@@ -60,6 +59,7 @@ _NEEDS = [
     ("garden", "TF_USE_LEGACY_KERAS=1", not KERAS_3),
     ("garden", "the extra `garden`", is_there("official")),
     ("keras_hub", "Keras 3", KERAS_3),
+    ("once", "Keras 3", KERAS_3),
     ("keras_hub", "the extra `keras_hub`", is_there("keras_hub")),
     ("addons", "`make test-legacy`", is_there("tensorflow_addons")),
 ]
@@ -71,7 +71,6 @@ def pytest_ignore_collect(collection_path):
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` reads the markers
 def pytest_collection_modifyitems(items):
-    mark_thorough(items, only_one=not KERAS_3)
     # Long ones first: no process waits at the end for another one's last test.
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     for item in items:
