@@ -8,6 +8,7 @@
         curves.png          the learning curves
         predictions.png     test images with predictions
         confusion.png       which classes are taken for which
+        wrong_images.csv    test images that are taken for another class
         examples.npz        a few test images and labels, to check exports
         checkpoints/        what a stopped run resumes from
         tensorboard/        the figures of metrics.csv for TensorBoard
@@ -52,6 +53,7 @@ REPORT_FILE = "report.md"
 CURVES_FILE = "curves.png"
 PREDICTIONS_FILE = "predictions.png"
 CONFUSION_FILE = "confusion.png"
+WRONG_FILE = "wrong_images.csv"
 CHECKPOINTS = "checkpoints"
 EVENTS = "tensorboard"
 STATUSES = ("running", "finished", "stopped", "failed")

@@ -40,8 +40,8 @@ class FileSource(IndexedSource):
         encoded = tf.io.read_file(item["name"])
         return open_image(encoded, self._channels), item["label"]
 
-    def _name(self, number):
-        return str(self.columns["name"][number])
+    def name(self, position: int) -> str:
+        return str(self.columns["name"][position])
 
 
 def read_folder(

@@ -102,6 +102,10 @@ class Source(abc.ABC):
     def check(self) -> Iterator[str]:
         """Yields name and error, in a line, of each image that is corrupt."""
 
+    def name(self, position: int) -> str:
+        """Returns the file, or the number, of an image of `scan`."""
+        return f"image {position}"
+
     def examples(
         self,
         elements: tf.data.Dataset,
@@ -176,10 +180,7 @@ class IndexedSource(Source):
     def check(self) -> Iterator[str]:
         items = self.scan().map(lambda position, item: item)
         for number, error in _corrupt_items(self, items, self.num_images):
-            yield f"{self._name(number)}: {error}"
-
-    def _name(self, number):
-        return f"image {number}"
+            yield f"{self.name(number)}: {error}"
 
     def _rows(self, positions, index_at):
         # Tensors of the pipeline, neither constants in a graph nor on an

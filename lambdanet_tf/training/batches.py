@@ -169,8 +169,9 @@ class InputPipeline:
     ) -> tf.distribute.DistributedDataset:
         """Returns each image of a source once.
 
-        Elements are (images, labels, weights). The last batches are padded
-        with images of weight 0, so that every replica takes as many steps.
+        Elements are (images, labels, weights, positions in `source.scan`). The
+        last batches are padded with images of weight 0, so that every replica
+        takes as many steps.
 
         Args:
             source: of the image set.
@@ -225,7 +226,7 @@ class InputPipeline:
         replicas = self.strategy.num_replicas_in_sync
         while 0 < source.num_images % size < replicas:
             size -= 1
-        examples = self._evaluated(source).map(lambda x, y, weight: (x, y))
+        examples = self._evaluated(source).map(lambda x, y, *_: (x, y))
         # Of what follows TensorFlow cannot know that it is empty.
         nothing = _zeros(examples).filter(lambda *example: False).repeat()
         return (
@@ -236,10 +237,10 @@ class InputPipeline:
         )
 
     def _evaluated(self, source, shard=None):
-        """Returns the images of a source with labels and weights of 1."""
+        """Returns images with labels, weights of 1, and positions."""
 
         def prepare(image, label, position):
-            return *self._pair(self._crop(image), label), tf.ones([])
+            return *self._pair(self._crop(image), label), tf.ones([]), position
 
         return source.examples(source.scan(shard), prepare)
 

@@ -297,7 +297,7 @@ def finish(run: ActiveRun) -> None:
     tested, predictions = run.evaluation.test(images.test)
     metrics = record.final_metrics(state, run.pipeline, tested)
     done = run.record("finished", metrics)
-    write_report(folder, done, state.rows, predictions, images.description)
+    write_report(folder, done, state.rows, predictions, images)
     run.stop.check()
     folder.write(done)
     if bad := metrics["bad_images"]:

@@ -1,5 +1,6 @@
-"""The end of a run: its report, with pictures."""
+"""The end of a run: what it gets right and wrong, in text and pictures."""
 
+import csv
 import io
 from collections.abc import Sequence
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 
 from lambdanet_tf import markdown
 from lambdanet_tf import runs
+from lambdanet_tf.data import ImageSet
 from lambdanet_tf.environment import is_there
 from lambdanet_tf.environment import require
 from lambdanet_tf.training.progress import count
@@ -16,7 +18,7 @@ from lambdanet_tf.training.steps import Predictions
 
 _EXAMPLES = 16
 _COLUMNS, _ROWS = 6, 5  # of the picture of predictions
-_NAMED_CLASSES = 30  # beside the confusion matrix
+_NAMED_CLASSES = 30  # of a confusion matrix; more would be too small to read
 
 
 def write_report(
@@ -24,30 +26,40 @@ def write_report(
     run: runs.Run,
     rows: Sequence[dict[str, Any]],
     predictions: Predictions,
-    description: str,
+    images: ImageSet,
 ) -> None:
-    """Writes examples.npz, report.md, and pictures if matplotlib is there."""
+    """Writes the report, and what it shows; pictures need matplotlib."""
     numbers = np.array([*predictions.pictures])  # Of these some, evenly.
     wanted = np.linspace(0, numbers[-1], _EXAMPLES)
     kept = numbers[np.unique(np.searchsorted(numbers, wanted))]
     pictures = np.stack([predictions.pictures[number] for number in kept])
     folder.write_examples(pictures, predictions.labels[kept])
-    figures = {}
+    folder.write_text(runs.WRONG_FILE, _wrong_images(predictions, images))
+    matrix, figures = confusion_matrix(predictions, len(run.classes)), {}
     if is_there("matplotlib"):
         figures = {
             runs.CURVES_FILE: _curves(rows, run.metrics),
             runs.PREDICTIONS_FILE: _predictions(predictions, run.classes),
-            runs.CONFUSION_FILE: _confusion(predictions, run.classes),
+            runs.CONFUSION_FILE: _confusion(matrix, run.classes),
         }
     for name, figure in figures.items():
         content = io.BytesIO()
         figure.savefig(content, format="png", dpi=120)
         folder.write_bytes(name, content.getvalue())
-    folder.write_text(runs.REPORT_FILE, report(run, description, [*figures]))
+    text = report(run, matrix, images.description, [*figures])
+    folder.write_text(runs.REPORT_FILE, text)
 
 
-def report(run: runs.Run, description: str, pictures: Sequence[str]) -> str:
-    """Returns a finished run in Markdown, with the names of its pictures."""
+def report(
+    run: runs.Run,
+    matrix: np.ndarray,
+    description: str,
+    pictures: Sequence[str],
+) -> str:
+    """Returns a finished run in Markdown, with the names of its pictures.
+
+    `matrix` is a `confusion_matrix`.
+    """
     recipe, metrics = run.recipe, run.metrics
     results = {
         "top-5 accuracy": _percent(metrics.get("top5_accuracy")),
@@ -69,7 +81,13 @@ def report(run: runs.Run, description: str, pictures: Sequence[str]) -> str:
         "validation images if there are any, else the last.",
         markdown.table(results.items()),
         markdown.escape(description),
+        "## Classes, the least accurate first",
+        _classes(matrix, run.classes),
+        f"[{runs.WRONG_FILE}]({runs.WRONG_FILE}) names the "
+        f"{count(int(matrix.sum() - matrix.trace()), 'wrong image')}, the most "
+        "certain first.",
         *(f"![{name.partition('.')[0]}]({name})" for name in pictures),
+        *_confusion_table(matrix, run.classes),
         "## Recipe",
         markdown.table(fields),
         "## Versions",
@@ -80,6 +98,59 @@ def report(run: runs.Run, description: str, pictures: Sequence[str]) -> str:
 
 def _percent(value):
     return "-" if value is None else f"{value:.2%}"
+
+
+def _wrong_images(predictions, images):
+    """Returns CSV of the wrong images, the most certain predictions first."""
+    labels, predicted, certainties, positions, _ = predictions
+    wrong = np.flatnonzero(labels != predicted)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["name", "label", "prediction", "probability"])
+    for n in wrong[np.argsort(-certainties[wrong], kind="stable")]:
+        name = images.test.name(positions[n])
+        pair = images.classes[labels[n]], images.classes[predicted[n]]
+        writer.writerow([name, *pair, f"{certainties[n]:.4f}"])
+    return text.getvalue()
+
+
+def confusion_matrix(predictions: Predictions, classes: int) -> np.ndarray:
+    """Returns how many images of each class (row) are taken for which."""
+    matrix = np.zeros((classes, classes), np.int64)
+    np.add.at(matrix, (predictions.labels, predictions.predicted), 1)
+    return matrix
+
+
+def _classes(matrix, classes):
+    """Returns a table of images and accuracy of each class."""
+    totals, right = matrix.sum(1), matrix.diagonal()
+    accuracies = right / np.maximum(totals, 1)
+    wrong = matrix - np.diag(right)
+    names = [*map(markdown.escape, classes)]
+    rows = []
+    for row in np.argsort(accuracies, kind="stable"):
+        other = wrong[row].argmax()
+        mistaken = f"{names[other]} ({wrong[row, other]})"
+        rows.append(
+            (
+                names[row],
+                totals[row],
+                _percent(accuracies[row] if totals[row] else None),
+                mistaken if wrong[row, other] else "-",
+            )
+        )
+    head = "class", "test images", "accuracy", "most often taken for"
+    return markdown.table(rows, head)
+
+
+def _confusion_table(matrix, classes):
+    """Returns paragraphs with the numbers of the confusion matrix."""
+    if len(classes) > _NAMED_CLASSES:
+        return []
+    names = [*map(markdown.escape, classes)]
+    rows = [(name, *row) for name, row in zip(names, matrix, strict=True)]
+    table = markdown.table(rows, ("", *names))
+    return ["Test images of each class (row) by prediction (column):", table]
 
 
 def _curves(rows, metrics):
@@ -99,7 +170,7 @@ def _curves(rows, metrics):
 
 def _predictions(predictions, classes):
     """Draws test images with their predictions: mistakes, then the others."""
-    labels, predicted, certainties, pictures = predictions
+    labels, predicted, certainties, _, pictures = predictions
     wrong = labels != predicted
     numbers = [n for n in pictures if wrong[n]][: _COLUMNS * _ROWS // 2]
     numbers += [n for n in pictures if not wrong[n]]
@@ -116,16 +187,8 @@ def _predictions(predictions, classes):
     return figure
 
 
-def confusion_matrix(predictions: Predictions, classes: int) -> np.ndarray:
-    """Returns how many images of each class (row) are taken for which."""
-    matrix = np.zeros((classes, classes), np.int64)
-    np.add.at(matrix, (predictions.labels, predictions.predicted), 1)
-    return matrix
-
-
-def _confusion(predictions, classes):
+def _confusion(matrix, classes):
     """Draws the confusion matrix, each row as fractions of its class."""
-    matrix = confusion_matrix(predictions, len(classes))
     size = 3 + 0.3 * min(len(classes), _NAMED_CLASSES)
     figure = _figure(size + 1, size)
     axes = figure.subplots()

@@ -95,15 +95,21 @@ def _replica_seed(seed, step):
 
 
 class Predictions(NamedTuple):
-    """Labels, likeliest classes and their probabilities, of this process.
+    """What a model makes of the images that this process has read.
 
-    `pictures` are images by their number, evenly over the source, and some that
-    are wrong: float32 `(height, width, channels)`.
+    Attributes:
+        labels: int64 `(images,)`.
+        predicted: the likeliest classes, int64 `(images,)`.
+        probabilities: of those, float32 `(images,)`.
+        positions: of the images in their source, int64 `(images,)`.
+        pictures: by row, evenly over the source, and some that are wrong:
+            float32 `(height, width, channels)`.
     """
 
     labels: np.ndarray
     predicted: np.ndarray
     probabilities: np.ndarray
+    positions: np.ndarray
     pictures: dict[int, np.ndarray]
 
 
@@ -131,7 +137,7 @@ class Evaluation:
         """Returns loss, accuracies and number of the images of a source.
 
         Images that cannot be read do not count. `on_batch` is given images,
-        labels, weights and probabilities of each batch.
+        labels, weights, positions and probabilities of each batch.
         """
         sums = np.zeros(4)
         for batch in self._pipeline.evaluation(source):
@@ -155,8 +161,9 @@ class Evaluation:
             nonlocal mistakes
             rows = [local_rows(self._pipeline.strategy, x) for x in batch]
             kept = rows.pop(2) > 0
-            images, labels, outputs = (x[kept] for x in rows)
+            images, labels, positions, outputs = (x[kept] for x in rows)
             found = labels.argmax(-1), outputs.argmax(-1), outputs.max(-1)
+            found += (positions,)
             start = sum(len(column[0]) for column in columns)
             columns.append(found)
             wrong = found[0] != found[1]
@@ -168,12 +175,11 @@ class Evaluation:
 
         metrics = self.metrics(source, on_batch=keep)
         rows = zip(*columns, strict=True)
-        labels, predicted, certainties = map(np.concatenate, rows)
-        return metrics, Predictions(labels, predicted, certainties, pictures)
+        return metrics, Predictions(*map(np.concatenate, rows), pictures)
 
 
 def evaluation_step(model: tf.keras.Model) -> Callable[..., Any]:
-    """Returns a `tf.function` of a batch: images, one-hot labels, weights.
+    """Returns a `tf.function` of a batch of `InputPipeline.evaluation`.
 
     It returns float32 `(4,)`, the weighted sums over all images of loss, top-1
     and top-5 accuracy, and 1; and each replica's probabilities.
@@ -193,7 +199,7 @@ def evaluation_step(model: tf.keras.Model) -> Callable[..., Any]:
 
     @tf.function
     def evaluate(batch):
-        sums, probabilities = strategy.run(replica_step, args=batch)
+        sums, probabilities = strategy.run(replica_step, args=batch[:3])
         return strategy.reduce("sum", sums, axis=None), probabilities
 
     return evaluate

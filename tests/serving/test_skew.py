@@ -82,7 +82,7 @@ def evaluated(recipe, run):
     pipeline = training.InputPipeline(recipe, images)
     model = run.load_model()
     logits, labels = [], []
-    for pixels, truth, weights in pipeline.evaluation(images.test):
+    for pixels, truth, weights, _ in pipeline.evaluation(images.test):
         kept = weights > 0
         logits.append(model(tf.cast(pixels, tf.float32))[kept])
         labels.append(truth.numpy().argmax(-1)[kept])

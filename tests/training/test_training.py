@@ -14,9 +14,7 @@ import tensorflow as tf
 from lambdanet_tf import data
 from lambdanet_tf import training
 from lambdanet_tf.environment import KERAS_3
-from lambdanet_tf.runs import Run
 from lambdanet_tf.training import loop
-from lambdanet_tf.training import report
 from lambdanet_tf.training import steps
 from tests.support import smoke_run
 from tests.support.arrays import assert_same
@@ -25,7 +23,7 @@ from tests.support.arrays import assert_same
 def test_all_files_are_there_and_say_what_was_run(finished_run):
     names = "best.weights.npz checkpoints confusion.png curves.png"
     names += " examples.npz metrics.csv"
-    names += " predictions.png report.md run.json tensorboard"
+    names += " predictions.png report.md run.json tensorboard wrong_images.csv"
     assert sorted(os.listdir(finished_run.path)) == names.split()
     assert "2 epochs of 20 steps" in "\n".join(finished_run.printed)
     rows = smoke_run.metrics_rows(finished_run)
@@ -35,22 +33,6 @@ def test_all_files_are_there_and_say_what_was_run(finished_run):
     accuracy = finished_run.read().metrics["accuracy"]
     assert f"Test accuracy **{accuracy:.2%}** of 359 images" in text
     assert "![predictions](predictions.png)" in text
-
-
-@pytest.mark.once
-def test_a_report_shows_the_names_of_its_images():
-    """Names from outside are shown, never obeyed."""
-    metrics = {
-        "accuracy": 0.5, "test_images": 2, "best_epoch": 1, "loss": 1.0,
-        "seconds": 1.0, "images_per_second": 5.0, "device": "1 CPU",
-        "bad_images": 0, "parameters": 3,
-    }  # fmt: skip
-    recipe = training.resolve("smoke", {"data": "folder:a|b_<i>"}).to_dict()
-    run = Run("finished", "M", {}, ("x",), recipe=recipe, metrics=metrics)
-    text = report.report(run, "no `image`\nof <b>|![x](y)", [])
-    assert r"# M on folder:a\|b\_\<i\>" in text
-    assert r"no \`image\` of \<b\>\|\!\[x\](y)" in text
-    assert r"| `data` | `folder:a\|b_<i>` |" in text
 
 
 def test_the_reported_accuracy_is_that_of_the_written_weights(finished_run):
@@ -224,10 +206,3 @@ def test_the_kept_examples_are_spread_over_the_test_images(finished_run):
     assert min(np.diff(found)) > 10
     assert found[-1] > 300
     assert_same(labels, [int(rows[i][1]) for i in found])
-
-
-def test_a_confusion_matrix_counts_each_image():
-    labels, predicted = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 0])
-    found = steps.Predictions(labels, predicted, np.ones(4), {})
-    matrix = report.confusion_matrix(found, 3)
-    assert matrix.tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 0]]
