@@ -19,6 +19,7 @@ import pathlib
 import platform
 import re
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -74,11 +75,10 @@ def cases(**values):
 
 
 class Recorder:
-    """Appends records of a topic, with the options of `start`."""
+    """Appends records of a topic, with the options of a `script`."""
 
     def __init__(self, topic, options):
-        self._topic, self._folder = topic, pathlib.Path(options.results)
-        self._again, self._only = options.again, options.only
+        self._topic, self._options = topic, options
 
     def append(self, case, **measured):
         """Writes and prints a record of what was measured; returns it."""
@@ -87,31 +87,42 @@ class Recorder:
             json.dumps(measured), parse_float=lambda x: float(f"{float(x):.9g}")
         )
         record = {"case": case, **measured, **origin()}
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"{self._topic}.jsonl"
+        path = pathlib.Path(self._options.results, f"{self._topic}.jsonl")
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
         print(f"{_text(case)}: {str(measured)[:_PRINTED]}", flush=True)
         return record
 
-    def fill(self, cases, measure):
-        """Records those cases that `--only` names and that have no record."""
-        for case in cases:
-            if self._only in _text(case):
+    def fill(self, cases, measure, phases=()):
+        """Records what `--only` names and has no record.
+
+        With phases a case has a record for each, and `measure` returns a
+        dictionary from phase to figures.
+        """
+        for case in filter(self.is_chosen, cases):
+            if not phases:
                 self.get(case, measure)
+            elif not self.known({**case, "phase": phases[-1]}):
+                for phase, figures in measure(case).items():
+                    self.append({**case, "phase": phase}, **figures)
 
     def get(self, case, measure):
         """Returns the record of a case, which is measured if there is none."""
         return self.known(case) or self.append(case, **measure(case))
+
+    def is_chosen(self, case):
+        """Returns whether `--only` names a case."""
+        return self._options.only in _text(case)
 
     def known(self, case):
         """Returns the record of a case of the present code, or None.
 
         With `--again` there is none.
         """
-        found = {key(x["case"]): x for x in read(self._topic, self._folder)}
-        record = found.get(key(case))
-        if self._again or record is None:
+        rows = read(self._topic, self._options.results)
+        record = {key(x["case"]): x for x in rows}.get(key(case))
+        if self._options.again or record is None:
             return None
         if record["commit"] == origin()["commit"]:
             return record
@@ -119,34 +130,47 @@ class Recorder:
         return None if is_stale(record["commit"], files) else record
 
 
-def start(topic, documentation, arguments=None, **options):
-    """Returns the `Recorder` and the options of a script's command line.
+def script(topic, **defaults):
+    """Makes a function what a script does: to measure and append records.
+
+    The function gets a `Recorder` and options, and is called at once where its
+    file is run; else it takes a list of the command line's words. `--help`
+    shows the file's documentation.
 
     Args:
         topic: str.
-        documentation: the script's own, which `--help` shows.
-        arguments: list of str, in the place of the command line.
-        **options: defaults by name, of the type of the option; False for a
-            flag, a tuple for several.
+        **defaults: of the options by name, of the type of the option; False
+            for a flag, a tuple for several.
     """
+
+    def of_words(function):
+        def main(words=None):
+            options = _parser(function.__module__, defaults).parse_args(words)
+            return function(Recorder(topic, options), options)
+
+        if function.__module__ == "__main__":
+            sys.exit(main())
+        return main
+
+    return of_words
+
+
+def _parser(module, defaults):
     parser = argparse.ArgumentParser(
-        description=documentation,
+        description=sys.modules[module].__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", default="", help="cases that contain this")
     parser.add_argument("--again", action="store_true", help="also known cases")
     parser.add_argument("--results", default=RESULTS, help="folder of records")
-    for name, default in options.items():
-        how = {"action": "store_true"}
-        if isinstance(default, tuple):
-            how = {"default": default, "type": type(default[0]), "nargs": "+"}
-        elif default is None:
-            how = {}
-        elif default is not False:
-            how = {"default": default, "type": type(default)}
+    for name, default in defaults.items():
+        how = {"default": default, "type": type(default)}
+        if default is False:
+            how = {"action": "store_true"}
+        elif isinstance(default, tuple):
+            how |= {"type": type(default[0]), "nargs": "+"}
         parser.add_argument(f"--{name.replace('_', '-')}", **how)
-    chosen = parser.parse_args(arguments)
-    return Recorder(topic, chosen), chosen
+    return parser
 
 
 @functools.cache
@@ -187,12 +211,7 @@ def _versions():
 
 
 def git(*arguments):
-    """Returns what a command of git prints in this checkout.
-
-    Raises:
-        OSError, subprocess.CalledProcessError: there is no git, no checkout,
-            or no such commit.
-    """
+    """Returns what a command of git prints in this checkout."""
     command = ["git", "-C", str(ROOT), *arguments]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return done.stdout.strip()
@@ -200,16 +219,9 @@ def git(*arguments):
 
 @functools.cache
 def is_stale(commit, files):
-    """Returns whether files were changed by commits since a commit.
-
-    A commit that this checkout lacks is stale, too.
-
-    Args:
-        commit: of a record; a mark "+" of an old one is ignored.
-        files: tuple of paths, see `Topic`.
-    """
+    """Returns whether commits since one changed files, or it is unknown."""
     try:
-        since = f"{commit.rstrip('+')}.."
+        since = f"{commit.rstrip('+')}.."  # an old one may have this mark
         return bool(git("log", "-1", "--format=%h", since, "--", *files))
     except (AttributeError, OSError, subprocess.CalledProcessError):
         return True

@@ -124,26 +124,15 @@ def training_step(name, case, jit_compile):
     return step
 
 
-class Compiler:
-    """XLA's compiler for CPUs, which reports what it assigns to buffers."""
-
-    def __init__(self, folder):
-        # Read when the first program is compiled.
-        flags = os.environ.get("XLA_FLAGS", "")
-        os.environ["XLA_FLAGS"] = (
-            f"{flags} --xla_dump_to={folder} --xla_dump_hlo_as_text"
-        )
-        self._folder = pathlib.Path(folder)
-
-    def bytes_of(self, function, shape):
-        for path in self._folder.iterdir():
-            path.unlink()
-        function.experimental_get_compiler_ir(tf.TensorSpec(shape))(
-            stage="optimized_hlo"
-        )
-        (report,) = self._folder.glob("*memory-usage-report.txt")
-        first = report.read_text().splitlines()[0]
-        return int(first.removeprefix("Total bytes used: ").split()[0])
+def assigned_bytes(function, shape, folder):
+    """Returns what XLA's compiler for CPUs assigns, by its dump in a folder."""
+    for path in folder.iterdir():
+        path.unlink()
+    compiler = function.experimental_get_compiler_ir(tf.TensorSpec(shape))
+    compiler(stage="optimized_hlo")
+    (report,) = folder.glob("*memory-usage-report.txt")
+    first = report.read_text().splitlines()[0]
+    return int(first.removeprefix("Total bytes used: ").split()[0])
 
 
 def largest_batch(bytes_of, limit):
@@ -164,32 +153,34 @@ def largest_batch(bytes_of, limit):
     return low
 
 
-def measure_memory(recorder, names):
+def measure_memory(recorder, names, folder):
     """Compiles what is not known, and finds where each stops fitting."""
-    with tempfile.TemporaryDirectory() as folder:
-        compiler = Compiler(folder)
+    # Read when the first program is compiled.
+    flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
 
-        @functools.cache
-        def used(name, case):
-            def compiled(_):
-                tf.keras.backend.clear_session()
-                step = training_step(name, case, jit_compile=True)
-                return {"value": compiler.bytes_of(step, case.shape)}
+    @functools.cache
+    def used(name, case):
+        def compiled(_):
+            tf.keras.backend.clear_session()
+            step = training_step(name, case, jit_compile=True)
+            used = assigned_bytes(step, case.shape, pathlib.Path(folder))
+            return {"value": used}
 
-            return recorder.get(case.case(name, "bytes"), compiled)["value"]
+        return recorder.get(case.case(name, "bytes"), compiled)["value"]
 
-        def largest(case):
-            def used_by(batch):
-                return used(case["layer"], image(batch))
+    def largest(case):
+        def used_by(batch):
+            return used(case["layer"], image(batch))
 
-            return {"value": largest_batch(used_by, case["GiB"] * GIB)}
+        return {"value": largest_batch(used_by, case["GiB"] * GIB)}
 
-        for name in names:
-            for case in memory_cases(name):
-                used(name, case)
-            for gib in () if name in SHARED else LIMITS:
-                case = {"layer": name, "figure": "largest batch", "GiB": gib}
-                recorder.get(case, largest)
+    for name in names:
+        for case in memory_cases(name):
+            used(name, case)
+        for gib in () if name in SHARED else LIMITS:
+            case = {"layer": name, "figure": "largest batch", "GiB": gib}
+            recorder.get(case, largest)
 
 
 def measure_time(recorder, names, seconds, batch):
@@ -208,17 +199,11 @@ def measure_time(recorder, names, seconds, batch):
         tf.keras.backend.clear_session()
 
 
-def main(arguments=None):
-    choices = {"memory": False, "time": False, "batch": 2}
-    recorder, options = records.start(
-        "attention", __doc__, arguments, seconds=30.0, **choices
-    )
+@records.script("attention", seconds=30.0, memory=False, time=False, batch=2)
+def main(recorder, options):
     names = [name for name in LAYERS if options.only in name]
     if options.memory:
-        measure_memory(recorder, names)
+        with tempfile.TemporaryDirectory() as folder:
+            measure_memory(recorder, names, folder)
     if options.time:
         measure_time(recorder, names, options.seconds, options.batch)
-
-
-if __name__ == "__main__":
-    main()

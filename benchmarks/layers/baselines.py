@@ -54,24 +54,23 @@ def layers(line):
     found, is_local = {}, line.scope is not None
     if line.intra_depth == 1 and timm_models.missing() is None:
         layer = importlib.import_module("timm.layers.lambda_layer").LambdaLayer
-        where = {} if is_local else {"feat_size": line.grid}
         found["timm conv" if is_local else "timm table"] = layer(
             line.filters,
             num_heads=line.num_heads,
             dim_head=line.key_dim,
             r=line.scope,
-            **where,
+            feat_size=None if is_local else line.grid,
         )
     is_there = importlib.util.find_spec("lambda_networks") is not None
     if is_there and (is_local or line.grid[0] == line.grid[1]):
         layer = importlib.import_module("lambda_networks").LambdaLayer
-        where = {"r": line.scope} if is_local else {"n": line.grid[0]}
         found["lucidrains"] = layer(
             dim=line.filters,
             dim_out=line.filters,
             dim_k=line.key_dim,
             heads=line.num_heads,
             dim_u=line.intra_depth,
-            **where,
+            r=line.scope,
+            n=None if is_local else line.grid[0],
         )
     return found

@@ -59,10 +59,8 @@ def caller(model, text):
     return lambda: call(text)
 
 
-def main(arguments=None):
-    recorder, options = records.start(
-        "generation", __doc__, arguments, seconds=6.0, lengths=LENGTHS
-    )
+@records.script("generation", seconds=6.0, lengths=LENGTHS)
+def main(recorder, options):
     models = {name: language_model(*row) for name, row in MIXERS.items()}
     ways = {"lambda": (stepper, models["lambda"])}
     for name, model in models.items():
@@ -77,7 +75,3 @@ def main(arguments=None):
         return {"seconds": taken[""]}
 
     recorder.fill(records.cases(way=ways, tokens=options.lengths), measure)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,19 +10,20 @@ at first; those that are not far behind the fastest go on.
 """
 
 import dataclasses
+import math
 import random
 
 import tensorflow as tf
 
 from benchmarks import records
 from benchmarks import timing
+from benchmarks.layers.speed import PHASES
 from benchmarks.layers.speed import Line
 from benchmarks.layers.speed import is_hopeless
 from benchmarks.layers.speed import steps
 
 DRAW = 5  # what `auto` was fitted to
 NUMBER = 60
-PHASES = ("forward", "training")
 LARGEST = 2.5e7  # floats of position lambdas in a batch
 FIRST_TURNS = 2
 BEHIND = 1.4  # times the fastest after these, and no more turns
@@ -48,7 +49,7 @@ def draw_line(generator):
             causal=rank == 1 and generator.random() < 0.5,
             num_heads=heads,
         )
-        size = line.batch * line.positions * line.key_dim * value_dim
+        size = line.batch * math.prod(grid) * line.key_dim * value_dim
         if size <= LARGEST:
             return line
 
@@ -92,26 +93,18 @@ def compare(functions, chosen, seconds):
     }
 
 
-def main(arguments=None):
-    recorder, options = records.start(
-        "regret", __doc__, arguments, seconds=3.0, draw=DRAW, number=NUMBER
-    )
+@records.script("regret", seconds=3.0, draw=DRAW, number=NUMBER)
+def main(recorder, options):
     tf.get_logger().setLevel("ERROR")  # It warns of many functions.
     generator = random.Random(options.draw)
-    for number in range(options.number):
-        line = draw_line(generator)
-        case = {"draw": options.draw, "number": number}
-        if options.only not in line.name:
-            continue
-        if recorder.known({**case, "phase": PHASES[1]}):
-            continue
+    lines = [draw_line(generator) for _ in range(options.number)]
+
+    def measure(case):
+        line = lines[case["number"]]
         facts = {"line": line.name, "layer": dataclasses.asdict(line)}
-        for phase, figures in time_line(line, options.seconds).items():
-            recorder.append({**case, "phase": phase}, **facts, **figures)
-            regret = f"{figures['auto']} {figures['regret']:.2f}"
-            print(f"{number} {line.name}, {phase}: {regret}", flush=True)
+        found = time_line(line, options.seconds)
         tf.keras.backend.clear_session()
+        return {phase: facts | figures for phase, figures in found.items()}
 
-
-if __name__ == "__main__":
-    main()
+    cases = records.cases(draw=[options.draw], number=range(options.number))
+    recorder.fill(cases, measure, PHASES)

@@ -101,11 +101,7 @@ def errors(implementation, dtype):
     return {x: {"value": error, "at": at} for x, (error, at) in worst.items()}
 
 
-def main(arguments=None):
-    recorder, _ = records.start("rounding", __doc__, arguments)
+@records.script("rounding")
+def main(recorder, _):
     cases = records.cases(algorithm=ops.implementations(), dtype=DTYPES)
     recorder.fill(cases, lambda case: errors(*case.values()))
-
-
-if __name__ == "__main__":
-    main()

@@ -17,6 +17,7 @@ recorded.
 import dataclasses
 import functools
 import io
+import itertools
 import math
 import subprocess
 import tarfile
@@ -61,10 +62,6 @@ class Line:
         return ", ".join(parts) + (", causal" if self.causal else "")
 
     @property
-    def positions(self):
-        return math.prod(self.grid)
-
-    @property
     def shape(self):
         return (self.batch, *self.grid, self.filters)
 
@@ -78,11 +75,12 @@ class Line:
         """The algorithms that can be timed here in sensible time."""
         names = [*ops.implementations(len(self.grid))]
         taps = [min(self.scope or 2 * n, 2 * n - 1) for n in self.grid]
-        operations = 2 * self.batch * self.positions * math.prod(taps)
+        positions = math.prod(self.grid)
+        operations = 2 * self.batch * positions * math.prod(taps)
         operations *= self.key_dim * self.intra_depth * self.filters
         if operations / self.num_heads >= OPERATIONS_LIMIT:
             names = [x for x in names if x not in ("conv2d", "depthwise")]
-        if self.positions > EINSUM_LIMIT:
+        if positions > EINSUM_LIMIT:
             names.remove("einsum")
         return names
 
@@ -161,18 +159,15 @@ def time_line(line, options):
         _, *both = steps(line, name)
         if not is_hopeless(both[1], functions["auto"][1]):
             functions[name] = both
-    algorithms = {*functions}
+    algorithms = functions.keys() & {"auto", "einsum"}
     if options.baselines:
         functions |= baselines.steps(line, "cuda" if is_gpu else "cpu")
-    plans = {"forward": layer.inference_plan, "training": layer.plan}
     found = {}
-    for index, (phase, plan) in enumerate(plans.items()):
+    for index, plan in enumerate((layer.inference_plan, layer.plan)):
         chosen = {name: both[index] for name, both in functions.items()}
         if is_gpu:
-            chosen = {
-                x: functools.partial(_synced, y) for x, y in chosen.items()
-            }
-        found[phase] = {
+            chosen = {x: synced(y) for x, y in chosen.items()}
+        found[PHASES[index]] = {
             "plan": str(plan),
             "operations": plan.operations,
             "seconds": timing.turns(chosen, options.seconds),
@@ -180,15 +175,20 @@ def time_line(line, options):
     child = "benchmarks.layers.speed:memory"
     found["training"]["mebibytes"] = {
         name: timing.in_child(child, LINES.index(line), name)
-        for name in ("auto", "einsum")
-        if name in algorithms and not is_gpu
+        for name in sorted(algorithms)
+        if not is_gpu
     }
     return found
 
 
-def _synced(function):
-    function()
-    tf.test.experimental.sync_devices()
+def synced(function):
+    """Returns a function that ends when the device has computed it."""
+
+    def call():
+        function()
+        tf.test.experimental.sync_devices()
+
+    return call
 
 
 def memory(number, implementation):
@@ -201,8 +201,7 @@ def matrix_rate():
     size = 2048
     matrix = tf.random.normal([size, size])
     product = tf.function(lambda: tf.matmul(matrix, matrix), autograph=False)
-    synced = functools.partial(_synced, product)
-    taken = timing.turns({"product": synced}, 0, least=9)["product"]
+    taken = timing.turns({"product": synced(product)}, 0, least=9)["product"]
     return 2 * size**3 / timing.median(taken)
 
 
@@ -220,58 +219,40 @@ def steps_of_lines():
 def compare_commits(before, only, seconds):
     """Prints how many times as long this checkout takes as a commit."""
     child = "benchmarks.layers.speed:steps_of_lines"
+    chosen = [x for x, line in enumerate(LINES) if only in line.name]
     with tempfile.TemporaryDirectory() as folder:
-        archive = subprocess.run(
-            ["git", "archive", before, "lambdanet_tf"],
-            cwd=records.ROOT,
-            check=True,
-            capture_output=True,
-        )
-        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        command = ["git", "archive", before, "lambdanet_tf"]
+        archive = subprocess.check_output(command, cwd=records.ROOT)
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
             files.extractall(folder, filter="data")
         workers = timing.Worker(child, root=folder), timing.Worker(child)
         with workers[0], workers[1]:
-            for number, line in enumerate(LINES):
-                for index, phase in enumerate(PHASES):
-                    if only not in line.name:
-                        continue
-                    calls = {
-                        x: functools.partial(x.run, f"{number} {index}")
-                        for x in workers
-                    }
-                    taken = timing.turns(calls, seconds, LEAST, clock=False)
-                    middle, low, high = timing.ratio(*taken.values())
-                    text = f"{middle:.3f} ({low:.3f} to {high:.3f})"
-                    print(f"{line.name}, {phase}: {text}", flush=True)
+            for number, phase in itertools.product(chosen, range(len(PHASES))):
+                request = f"{number} {phase}"
+                calls = {x: functools.partial(x.run, request) for x in workers}
+                taken = timing.turns(calls, seconds, LEAST, clock=False)
+                middle, low, high = timing.ratio(*taken.values())
+                name = f"{LINES[number].name}, {PHASES[phase]}"
+                text = f"{middle:.3f} ({low:.3f} to {high:.3f})"
+                print(f"{name}: {text}", flush=True)
 
 
-def main(arguments=None):
-    recorder, options = records.start(
-        "layers",
-        __doc__,
-        arguments,
-        seconds=5.0,
-        baselines=False,
-        device="CPU:0",
-        before="",
-    )
+@records.script(
+    "layers", seconds=5.0, baselines=False, device="CPU:0", before=""
+)
+def main(recorder, options):
     if options.before:
         compare_commits(options.before, options.only, options.seconds)
         return
+    place = {} if "CPU" in options.device else {"device": options.device}
+    lines = {(line.name, line.batch): line for line in LINES}
+    rate = functools.cache(matrix_rate)
+
+    def measure(case):
+        line = lines[case["layer"], case["batch"]]
+        found = time_line(line, options)
+        return {x: row | {"matrix_rate": rate()} for x, row in found.items()}
+
     with tf.device(options.device):
-        rate = matrix_rate()
-        for line in LINES:
-            case = {"layer": line.name, "batch": line.batch}
-            if "CPU" not in options.device:
-                case["device"] = options.device
-            if options.only not in line.name:
-                continue
-            if recorder.known({**case, "phase": "training"}):
-                continue
-            for phase, row in time_line(line, options).items():
-                row["matrix_rate"] = rate
-                recorder.append({**case, "phase": phase}, **row)
-
-
-if __name__ == "__main__":
-    main()
+        cases = [{"layer": x, "batch": y} | place for x, y in lines]
+        recorder.fill(cases, measure, PHASES)

@@ -120,11 +120,8 @@ def measure(key, batch, seconds):
     return {"parameters": trainable_parameters(model), "seconds": taken}
 
 
-def main(arguments=None):
-    recorder, options = records.start(
-        "comparison", __doc__, arguments, seconds=5.0, batch=4
-    )
-
+@records.script("comparison", seconds=5.0, batch=4)
+def main(recorder, options):
     def measured(case):
         place = *case.values(), options.seconds
         child = "benchmarks.networks.comparison:measure"
@@ -132,7 +129,3 @@ def main(arguments=None):
 
     cases = records.cases(network=NETWORKS, batch=[options.batch])
     recorder.fill(cases, measured)
-
-
-if __name__ == "__main__":
-    main()

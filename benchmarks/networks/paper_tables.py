@@ -178,8 +178,8 @@ def _network(number, row):
 FIGURES = records.ROOT / "tests/paper_tables.json"
 
 
-def main(arguments=None):
-    recorder, options = records.start("paper_tables", __doc__, arguments)
+@records.script("paper_tables")
+def main(recorder, options):
     numbers = [options.only] if options.only else None
     wrong = 0
     for c in compare(read_figures(FIGURES), numbers):
@@ -196,7 +196,3 @@ def main(arguments=None):
             print(f"error: {case} should agree", file=sys.stderr)
             wrong += 1
     return int(wrong > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

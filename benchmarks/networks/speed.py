@@ -25,7 +25,6 @@ NETWORKS = {
     "ResNetRS50-SE": models.ResNetRS50,
     "LambdaResNet50": models.LambdaResNet50,
 }
-IMAGE_SIZE = 224
 PHASES = ("inference", "training")
 COMPARED = {"CCLL": "CCCC", "LLLL": "CCCC", "LambdaResNet50": "ResNetRS50-SE"}
 LEAST = 6  # turns of a pair: with fewer there is no interval of 95 %
@@ -74,10 +73,8 @@ def compiled_steps(model, batch, size, jit_compile=False):
     return inference, training
 
 
-def main(arguments=None):
-    recorder, options = records.start(
-        "networks", __doc__, arguments, seconds=30.0, batch=8, size=IMAGE_SIZE
-    )
+@records.script("networks", seconds=30.0, batch=8, size=224)
+def main(recorder, options):
     size, names = options.size, [x for x in NETWORKS if options.only in x]
     functions = {name: steps(name, options.batch, size) for name in names}
     for number, phase in enumerate(PHASES):
@@ -91,7 +88,3 @@ def main(arguments=None):
                 taken = timing.turns(pair, options.seconds, LEAST)
                 against = {"network": name, "against": other}
                 recorder.append({**against, **case}, seconds=taken)
-
-
-if __name__ == "__main__":
-    main()

@@ -21,7 +21,6 @@ NETWORKS = ("LambdaResNet26T", "LambdaResNet50TS", "LambdaResNet26RPT256")
 PHASES = ("inference", "training")
 BATCHES = (1, 8, 32)
 KINDS = ("eager", "compiled")  # of timm's
-IMAGE_SIZE = 256
 
 
 def ours(name, phase, batch, size):
@@ -71,11 +70,8 @@ def worker(side, *arguments):
     return lambda request: step
 
 
-def main(arguments=None):
-    choices = {"batch": BATCHES, "size": IMAGE_SIZE, "theirs": KINDS}
-    recorder, options = records.start(
-        "timm", __doc__, arguments, seconds=60.0, **choices
-    )
+@records.script("timm", seconds=60.0, batch=BATCHES, size=256, theirs=KINDS)
+def main(recorder, options):
     if reason := timm_models.missing():
         raise SystemExit(reason)
 
@@ -97,7 +93,3 @@ def main(arguments=None):
         theirs=options.theirs,
     )
     recorder.fill(cases, measure)
-
-
-if __name__ == "__main__":
-    main()

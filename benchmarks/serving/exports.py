@@ -69,10 +69,8 @@ def ways(name, folder):
     }
 
 
-def main(arguments=None):
-    recorder, options = records.start(
-        "exports", __doc__, arguments, seconds=6.0
-    )
+@records.script("exports", seconds=6.0)
+def main(recorder, options):
     tf.get_logger().setLevel("ERROR")
     tf.keras.utils.set_random_seed(0)
     with tempfile.TemporaryDirectory() as scratch:
@@ -88,7 +86,3 @@ def main(arguments=None):
             return {"seconds": timing.turns(functions, options.seconds, LEAST)}
 
         recorder.fill(records.cases(network=NETWORKS, batch=BATCHES), measure)
-
-
-if __name__ == "__main__":
-    main()

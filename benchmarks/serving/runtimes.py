@@ -144,10 +144,8 @@ def worker(runtime, folder, name, batch, output):
     return lambda request: lambda: run(images)
 
 
-def main(arguments=None):
-    recorder, options = records.start(
-        "runtimes", __doc__, arguments, seconds=20.0, batch=BATCHES
-    )
+@records.script("runtimes", seconds=20.0, batch=BATCHES)
+def main(recorder, options):
     cases = records.cases(network=NETWORKS, batch=options.batch)
     with tempfile.TemporaryDirectory() as scratch:
         place = functools.cache(lambda name: export(name, scratch))
@@ -157,7 +155,3 @@ def main(arguments=None):
             return measure(name, place(name), batch, options.seconds)
 
         recorder.fill(cases, measured)
-
-
-if __name__ == "__main__":
-    main()

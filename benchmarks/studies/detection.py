@@ -118,11 +118,10 @@ def export(params, folder):
     )
 
 
-def main(arguments=None):
-    choices = {"fashion": None, "steps": STEPS, "runs": "runs/detection"}
-    recorder, options = records.start(
-        "detection", __doc__, arguments, seeds=3, **choices
-    )
+@records.script(
+    "detection", seeds=3, steps=STEPS, fashion="", runs="runs/detection"
+)
+def main(recorder, options):
     folder = pathlib.Path(options.runs)
     images = pictures = "digits"
     if options.fashion:
@@ -158,7 +157,3 @@ def main(arguments=None):
     for seed in range(1, options.seeds + 1):
         for network, rate in chosen.items():
             score(network, "final", seed, rate)
-
-
-if __name__ == "__main__":
-    main()

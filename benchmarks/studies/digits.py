@@ -29,12 +29,11 @@ def command(folder, seed, epochs, *flags):
     return time.perf_counter() - start if is_new else None
 
 
-def main(arguments=None):
-    choices = {"epochs": training.resolve("digits").epochs}
-    recorder, options = records.start(
-        "digits", __doc__, arguments, seeds=3, runs="runs/digits", **choices
-    )
+EPOCHS = training.resolve("digits").epochs
 
+
+@records.script("digits", seeds=3, epochs=EPOCHS, runs="runs/digits")
+def main(recorder, options):
     def measure(case):
         folder = pathlib.Path(options.runs, runs.slug(*case.values()))
         whole = command(folder, **case)
@@ -42,7 +41,3 @@ def main(arguments=None):
 
     seeds = range(options.seeds)
     recorder.fill(records.cases(epochs=[options.epochs], seed=seeds), measure)
-
-
-if __name__ == "__main__":
-    main()

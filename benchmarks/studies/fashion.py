@@ -269,17 +269,15 @@ def record_times(recorder, stage_name, stage, names, seconds):
         recorder.append({**case, "batch": BATCH}, seconds=taken)
 
 
-def main(arguments=None):
-    recorder, options = records.start(
-        "fashion",
-        __doc__,
-        arguments,
-        data=DATA,
-        stage="small",
-        runs="runs/study",
-        times=False,
-        seconds=20.0,
-    )
+@records.script(
+    "fashion",
+    data=DATA,
+    stage="small",
+    runs="runs/study",
+    times=False,
+    seconds=20.0,
+)
+def main(recorder, options):
     stage = STAGES[options.stage]
     names = [name for name in stage.arms if options.only in name]
     if options.times:
@@ -288,7 +286,3 @@ def main(arguments=None):
     folder = pathlib.Path(options.runs) / options.stage
     split_data(options.data, folder / "data", stage)
     study(recorder, folder, options.stage, stage, names)
-
-
-if __name__ == "__main__":
-    main()

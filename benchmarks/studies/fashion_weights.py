@@ -24,16 +24,14 @@ from lambdanet_tf.models.weights import RUN_WEIGHTS
 RECIPE = "fashion_mnist"
 
 
-def main(arguments=None):
-    recorder, options = records.start(
-        "fashion_weights",
-        __doc__,
-        arguments,
-        data=DATA,
-        epochs=training.resolve(RECIPE).epochs,
-        seeds=1,
-        runs="runs/fashion_mnist",
-    )
+@records.script(
+    "fashion_weights",
+    data=DATA,
+    epochs=training.resolve(RECIPE).epochs,
+    seeds=1,
+    runs="runs/fashion_mnist",
+)
+def main(recorder, options):
     images = pathlib.Path(options.runs, "fashion_mnist.npz")
     images.parent.mkdir(parents=True, exist_ok=True)
     write_set(images, *read_files(options.data))
@@ -48,7 +46,3 @@ def main(arguments=None):
 
     seeds = range(options.seeds)
     recorder.fill(records.cases(epochs=[options.epochs], seed=seeds), measure)
-
-
-if __name__ == "__main__":
-    main()

@@ -401,10 +401,8 @@ def measure(case):
     return found
 
 
-def main(arguments=None):
-    recorder, options = records.start(
-        "mixers", __doc__, arguments, seeds=3, steps=0
-    )
+@records.script("mixers", seeds=3, steps=0)
+def main(recorder, options):
     for name, task in TASKS.items():
         place = {"task": name, "steps": options.steps or task.steps}
 
@@ -424,7 +422,3 @@ def main(arguments=None):
         for seed in range(1, options.seeds + 1):
             for title, choice in chosen.items():
                 score(title, "final", seed, *choice)
-
-
-if __name__ == "__main__":
-    main()

@@ -112,11 +112,10 @@ def label(runs, seed):
     return {"pseudo_labels": len(right), "right": sum(map(int, right))}
 
 
-def main(arguments=None):
-    choices = {"epochs": EPOCHS, "runs": "runs/pseudo_labels"}
-    recorder, options = records.start(
-        "pseudo_labels", __doc__, arguments, seeds=3, **choices
-    )
+@records.script(
+    "pseudo_labels", seeds=3, epochs=EPOCHS, runs="runs/pseudo_labels"
+)
+def main(recorder, options):
     runs = pathlib.Path(f"{options.runs}-{options.epochs}")
     write_images(runs / "data")
     cases = [
@@ -125,7 +124,3 @@ def main(arguments=None):
         for arm in (TEACHER, STUDENT)
     ]
     recorder.fill(cases, lambda case: run(runs, *case.values()))
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,6 @@ result recorded at once: a run that was stopped goes on where it was.
 
 import itertools
 import subprocess
-import sys
 
 from benchmarks import records
 from benchmarks import timing
@@ -49,10 +48,8 @@ def problems(chip, result):
     return found
 
 
-def main(arguments=None):
-    recorder, options = records.start(
-        "tpu", __doc__, arguments, chips=("v3",), timeout=900, check=False
-    )
+@records.script("tpu", chips=("v3",), timeout=900, check=False)
+def main(recorder, options):
     failed, limit = 0, options.timeout
     keys = CHECKED if options.check else PROGRAMS
     for chip, key in itertools.product(options.chips, keys):
@@ -72,7 +69,3 @@ def main(arguments=None):
             else:
                 recorder.append(case, **result)
     return failed
-
-
-if __name__ == "__main__":
-    sys.exit(main())

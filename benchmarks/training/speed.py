@@ -86,14 +86,10 @@ def overhead(name):
     return {name: taken[2:] for name, taken in times.items()}
 
 
-def main(arguments=None):
-    recorder, _ = records.start("training", __doc__, arguments)
+@records.script("training")
+def main(recorder, _):
     child = "benchmarks.training.speed:overhead"
     recorder.fill(
         records.cases(part=["loop"], network=NETWORKS),
         lambda case: {"seconds": timing.in_child(child, case["network"])},
     )
-
-
-if __name__ == "__main__":
-    main()
