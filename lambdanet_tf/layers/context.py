@@ -8,6 +8,7 @@ from lambdanet_tf import ops
 from lambdanet_tf.arguments import boolean
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
+from lambdanet_tf.environment import keras_mask
 from lambdanet_tf.layers import grids
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.base import BaseLayer
@@ -27,6 +28,7 @@ class ContextLayer(BaseLayer):
     scope: Any = argument(default=None, check=scope_per_axis)
     causal: bool = argument(default=False, check=boolean)
 
+    _has_geometry: bool
     _context_shape = None
     axis = None
 
@@ -37,14 +39,23 @@ class ContextLayer(BaseLayer):
             kwargs["context"] = context
         elif args:
             args = (None, *args)
+        if kwargs:  # Keras knows the mask of a tensor that is alone.
+            kwargs = with_keras_masks(inputs, kwargs)
         return super().__call__(inputs, *args, **kwargs)
 
     def build(self, inputs_shape, context_shape=None):
         inputs_shape = tuple(inputs_shape)
         called_with, self._context_shape = self._context_shape, None
         context_shape = tuple(context_shape or called_with or inputs_shape)
+        grids.check_grid("inputs", inputs_shape)
         self._check_shapes(inputs_shape, context_shape)
-        self._build_shapes = [inputs_shape, context_shape]
+        self._build_shapes = inputs_shape, context_shape
+        # Of any grid, unless a global table fixes it.
+        is_free = not self._has_geometry or self.scope is not None
+        self._shapes = tuple(
+            (None, *(None if is_free else size for size in grid), channels)
+            for _, *grid, channels in self._build_shapes
+        )
         self._build(inputs_shape, context_shape)
         super().build(inputs_shape)
 
@@ -63,40 +74,24 @@ class ContextLayer(BaseLayer):
         grid = tuple(grid)
         return grid if self.axis is None else grid[self.axis - 1 : self.axis]
 
-    def _prepared(self, inputs, context, mask, context_mask, attention_mask):
-        """Returns inputs, context (the same tensor if there is one) and masks.
+    def _prepared(self, inputs, context, attention_mask):
+        """Returns inputs and context, the same tensor if there is one.
 
         Sizes of the grid that are unknown are those of `build` only where they
         must be static: others can change.
         """
-        pairs = attention_mask is not None
-        pairs = pairs and tuple(attention_mask.shape[-2:-1]) != (1,)
-        fixed = self._has_geometry and (self.scope is None or pairs)
-        shapes = [
-            (None, *(grid if fixed else [None] * len(grid)), channels)
-            for _, *grid, channels in self._build_shapes
-        ]
+        pairs = attention_mask is not None and self._has_geometry
+        fixed = pairs and ops.differs_by_query(attention_mask)
+        shapes = self._build_shapes if fixed else self._shapes
         inputs = grids.as_built(inputs, shapes[0], self)
         if context is None:
-            context = inputs
-        else:
-            context = tf.cast(context, self.compute_dtype)
-            context = grids.as_built(context, shapes[1], self)
+            return inputs, inputs
+        context = tf.cast(context, self.compute_dtype)
+        context = grids.as_built(context, shapes[1], self, "context")
         self._check_shapes(tuple(inputs.shape), tuple(context.shape))
-        masks = self._masks(inputs, context, mask, context_mask, attention_mask)
-        return inputs, context, masks
-
-    def _masks(self, inputs, context, mask, context_mask, attention_mask):
-        if self.axis is not None and attention_mask is not None:
-            lengths = inputs.shape[self.axis], context.shape[self.axis]
-            ops.check_attention_mask(attention_mask, inputs.shape[0], *lengths)
-            attention_mask = None  # of lines
-        return ops.Masks.of_call(
-            inputs, context, mask, context_mask, attention_mask, self.causal
-        )
+        return inputs, context
 
     def _check_shapes(self, inputs_shape, context_shape):
-        grids.check_grid("inputs", inputs_shape)
         grids.check_grid("context", context_shape)
         attended = self._attended(inputs_shape[1:-1])
         if not attended:
@@ -127,3 +122,17 @@ def scope_of_grid(grid, entries, causal):
         past = entries[0] // 2 + 1
         return ops.Geometry.of([ops.causal_axis(grid[0], past)])
     return ops.Geometry.of(map(ops.same_axis, grid, entries))
+
+
+def with_keras_masks(inputs, arguments):
+    """Returns the arguments of a call with the masks that Keras propagates.
+
+    Casts drop them, and Keras 3 finds that of the inputs where they are alone.
+    """
+    tensors = {"mask": inputs, "context_mask": arguments.get("context")}
+    for name, x in tensors.items():
+        mask = keras_mask(x)
+        missing = mask is not None and arguments.get(name) is None
+        if missing and not tf.keras.backend.is_keras_tensor(mask):
+            arguments = {**arguments, name: mask}
+    return arguments

@@ -5,7 +5,6 @@ import functools
 import tensorflow as tf
 
 from lambdanet_tf.arguments import fraction
-from lambdanet_tf.layers import grids
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.base import BaseLayer
@@ -35,7 +34,8 @@ class Dropout(BaseLayer):
         self.supports_masking = True
 
     def call(self, inputs, training=None):
-        inputs = grids.as_floating(inputs, self.compute_dtype)
+        if not inputs.dtype.is_floating:  # Keras casts no integers.
+            inputs = tf.cast(inputs, self.compute_dtype)
         if not training or self.rate == 0:
             return inputs
         keep = 1.0 - self.rate

@@ -11,10 +11,11 @@ def grid_of(x):
 
 
 def flatten(x):
-    """`(batch, *spatial, channels)` -> `(batch, positions, channels)`."""
+    """Returns `(batch, positions, channels)` of a map, and its grid."""
     sizes = x.shape[1:-1]
     positions = -1 if None in sizes else sizes.num_elements()
-    return tf.reshape(x, [tf.shape(x)[0], positions, x.shape[-1]])
+    flat = tf.reshape(x, [tf.shape(x)[0], positions, x.shape[-1]])
+    return flat, grid_of(x)
 
 
 def unflatten(x, grid):
@@ -28,12 +29,7 @@ def split(x, *depths):
     return tf.reshape(x, [-1, ops.size(x, 1), *depths])
 
 
-def as_floating(x, dtype):
-    """Casts a tensor unless it is floating: Keras casts no integers."""
-    return x if x.dtype.is_floating else tf.cast(x, dtype)
-
-
-def as_built(x, shape, layer):
+def as_built(x, shape, layer, name="inputs"):
     """Returns a tensor with the sizes that a layer was built for.
 
     Generators of Python and `tf.py_function` yield tensors without sizes, or
@@ -41,18 +37,25 @@ def as_built(x, shape, layer):
 
     Args:
         x: `(batch, *spatial, channels)`.
-        shape: of x when the layer was built; None where sizes may change.
-        layer: the layer, whose compute dtype x gets unless it is floating.
+        shape: of x when the layer was built; None where sizes may change, as
+            that of the batch may.
+        layer: the layer, whose compute dtype x gets unless it is floating:
+            Keras casts no integers.
+        name: of the argument.
     """
-    x = as_floating(x, layer.compute_dtype)
+    if not x.dtype.is_floating:
+        x = tf.cast(x, layer.compute_dtype)
     if x.shape.rank is None:
-        return tf.ensure_shape(x, shape)
-    if len(x.shape) != len(shape) or x.shape[-1] not in (None, shape[-1]):
+        return tf.ensure_shape(x, [None, *shape[1:]])
+    channels = {x.shape[-1], shape[-1]} - {None}
+    if len(x.shape) != len(shape) or len(channels) > 1 or 0 in x.shape[1:]:
         raise ValueError(
-            f"Layer {layer.name!r} was built for inputs of shape {shape}. "
+            f"Layer {layer.name!r} was built for {name} of shape {shape}. "
+            f"`{name}` must be like that, with at least one position. "
             f"Received: {tuple(x.shape)}. Make another layer for them."
         )
     known = [b if a is None else a for a, b in zip(x.shape, shape, strict=True)]
+    known[0] = x.shape[0]
     return x if x.shape == known else tf.ensure_shape(x, known)
 
 

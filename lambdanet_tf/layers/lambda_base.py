@@ -12,10 +12,21 @@ from lambdanet_tf.layers import grids
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import keras_argument
 from lambdanet_tf.layers.batch_normalization import BatchNormalization
+from lambdanet_tf.layers.context import with_keras_masks
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.projections import ProjectionLayer
 from lambdanet_tf.layers.reading import places_of
 from lambdanet_tf.layers.reading import reading_of
+
+
+class _Places:
+    """Geometries and plans by static grid; a copy of a layer begins anew."""
+
+    def __init__(self):
+        self.found: dict[tuple, tuple] = {}
+
+    def __reduce__(self):
+        return _Places, ()
 
 
 class LambdaBase(ProjectionLayer):
@@ -108,6 +119,7 @@ class LambdaBase(ProjectionLayer):
                 initializer=self._initializers(self.position_bias_initializer),
                 trainable=True,
             )
+        self._places = _Places()
         batch, *grid = inputs_shape[:-1]
         geometry = None if None in grid else self._geometry(grid)
         self._built_plans = tuple(
@@ -144,8 +156,6 @@ class LambdaBase(ProjectionLayer):
         """Returns the plan of a call; None without a table."""
         if self.position_embedding is None:
             return None
-        # Keras 2 may say `training` with a tensor: then it can be both.
-        training = tf.is_tensor(training) or bool(training)
         dims = ops.Dims(
             self.num_heads, self.key_dim, self.value_dim, self.intra_depth
         )
@@ -153,17 +163,27 @@ class LambdaBase(ProjectionLayer):
             geometry, dims, self.implementation, training=training, batch=batch
         )
 
-    def _outputs(
-        self, x, context, embeddings, geometry, masks, training, state=None
-    ):
-        """Returns `ops.lambda_output` of `(batch, positions, channels)`."""
-        # One plan for the steps of a stream, whatever their batch.
-        batch = context.shape[0] if state is None else None
+    def _place(self, grid, training, batch):
+        """Returns the geometry of a grid, and the plan of a call on it."""
+        # Keras 2 may say `training` with a tensor: then it can be both.
+        training = tf.is_tensor(training) or bool(training)
+        key = *grid, training, batch, ops.target_device()
+        is_static = not any(map(tf.is_tensor, grid))
+        place = self._places.found.get(key) if is_static else None
+        if place is None:
+            geometry = self._geometry(grid)
+            place = geometry, self._plan(geometry, training, batch)
+            if is_static:
+                self._places.found[key] = place
+        return place
+
+    def _outputs(self, operands, place, training, state=None):
+        """Returns `ops.lambda_output` of what `_operands` returns."""
+        x, context, embeddings, masks = operands
         return ops.lambda_output(
             *self._projected(x, context, masks, training),
             embeddings,
-            geometry,
-            self._plan(geometry, training, batch),
+            *place,
             self.key_normalization,
             masks,
             self.position_bias,
@@ -189,7 +209,8 @@ class LambdaBase(ProjectionLayer):
         if self.use_content:
             keys = self.key(context)
             keys = grids.split(keys, self.key_dim, self.intra_depth)
-        values = grids.split(values, self.value_dim, self.intra_depth)
+        value_dim = values.shape[-1] // self.intra_depth
+        values = grids.split(values, value_dim, self.intra_depth)
         return queries, keys, values  # [b, n, h, k], [b, m, k, u], [b, m, v, u]
 
     def read(self, inputs, position=None, **arguments) -> ops.Reading:
@@ -214,9 +235,11 @@ class LambdaBase(ProjectionLayer):
             ValueError: if a position is not on the grid.
         """
         arguments.pop("training", None)
+        arguments = with_keras_masks(inputs, arguments)
         inputs = tf.cast(inputs, self.compute_dtype)
         operands, sizes = self._operands(inputs, **arguments)
-        x, context, embeddings, geometry, masks = operands
+        x, context, embeddings, masks = operands
+        geometry = self._geometry(sizes[1])
         queries, keys, values = (
             x if x is None else tf.cast(x, ops.accumulation_dtype(x.dtype))
             for x in self._projected(x, context, masks, training=False)

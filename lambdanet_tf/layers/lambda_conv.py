@@ -110,28 +110,28 @@ class LambdaConv(StreamingLambda):
 
     @not_converted
     def call(self, inputs, mask=None, training=None):
-        operands, (grid, _) = self._operands(inputs, mask)
-        outputs, _ = self._outputs(*operands, training)  # [b, n, h, v]
+        operands, (grid, around) = self._operands(inputs, mask)
+        place = self._place(around, training, batch=operands[0].shape[0])
+        outputs, _ = self._outputs(operands, place, training)  # [b, n, h, v]
         return grids.unflatten(outputs, grid)  # [b, *grid, h * v]
 
     def _operands(self, inputs, mask=None):
         """Returns what `_outputs` takes, and grids of outputs and inputs."""
         inputs = grids.as_built(inputs, self._built_shape, self)
-        grids.check_grid("inputs", inputs.shape)
         self.compute_output_shape(inputs.shape)
-        grid = grids.grid_of(inputs)
-        axes = self._axes(grid)
         masks = ops.Masks.of_call(inputs, inputs, mask, causal=self.causal)
-        x = c = grids.flatten(inputs)  # [b, m, channels]
+        x, grid = c, around = grids.flatten(inputs)  # [b, m, channels]
+        axes = self._axes(around)
         centers = self._at_centers(inputs, axes)
         if centers is not inputs:
-            x = grids.flatten(centers)  # [b, n, channels]
+            x, _ = grids.flatten(centers)  # [b, n, channels]
+            grid = tuple(axis.queries for axis in axes)
             if masks.query is not None:
-                real = tf.reshape(masks.query, [-1, *grid, 1])
-                real = grids.flatten(self._at_centers(real, axes))[..., 0]
+                real = tf.reshape(masks.query, [-1, *around])
+                real = self._at_centers(real, axes)
+                real = tf.reshape(real, [-1, ops.size(x, 1)])
                 masks = dataclasses.replace(masks, query=real)
-        operands = x, c, self._table(), self._geometry(grid), masks
-        return operands, (tuple(axis.queries for axis in axes), grid)
+        return (x, c, self._table(), masks), (grid, around)
 
     def _windows(self, rank):
         """The size, the stride and the dilation along each axis."""

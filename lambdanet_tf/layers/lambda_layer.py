@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from lambdanet_tf import ops
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers import grids
 from lambdanet_tf.layers.argument import serializable
@@ -125,6 +126,10 @@ class LambdaLayer(ContextLayer, StreamingLambda):
     Reference: [Bello, 2021](https://arxiv.org/abs/2102.08602), section 3.
     """
 
+    def __post_init__(self):
+        super().__post_init__()
+        self._has_geometry = self.position_embedding is not None
+
     @not_converted
     def call(
         self,
@@ -136,10 +141,11 @@ class LambdaLayer(ContextLayer, StreamingLambda):
         mask=None,
         training=None,
     ):
-        operands, (grid, _) = self._operands(
+        operands, (grid, around) = self._operands(
             inputs, context, attention_mask, context_mask, embeddings, mask
         )
-        outputs, _ = self._outputs(*operands, training)  # [b, n, h, v]
+        place = self._place(around, training, batch=operands[0].shape[0])
+        outputs, _ = self._outputs(operands, place, training)  # [b, n, h, v]
         return grids.unflatten(outputs, grid)  # [b, *grid, h * v]
 
     def _operands(
@@ -152,16 +158,15 @@ class LambdaLayer(ContextLayer, StreamingLambda):
         mask=None,
     ):
         """Returns what `_outputs` takes, and grids of queries and context."""
-        inputs, context, masks = self._prepared(
-            inputs, context, mask, context_mask, attention_mask
+        inputs, context = self._prepared(inputs, context, attention_mask)
+        masks = ops.Masks.of_call(
+            inputs, context, mask, context_mask, attention_mask, self.causal
         )
         embeddings = self._embeddings(embeddings, inputs, context)
-        x = c = grids.flatten(inputs)  # [b, n, channels]
+        x, grid = c, around = grids.flatten(inputs)  # [b, n, channels]
         if context is not inputs:
-            c = grids.flatten(context)  # [b, m, channels]
-        grid, around = grids.grid_of(inputs), grids.grid_of(context)
-        operands = x, c, embeddings, self._geometry(around), masks
-        return operands, (grid, around)
+            c, around = grids.flatten(context)  # [b, m, channels]
+        return (x, c, embeddings, masks), (grid, around)
 
     def _embeddings(self, given, inputs, context):
         """Returns `(..., key_dim, intra_depth)`: the table, or given."""
@@ -196,10 +201,6 @@ class LambdaLayer(ContextLayer, StreamingLambda):
             return None
         entries = self.position_embedding.entries_for(grid)
         return scope_of_grid(grid, entries, self.causal)
-
-    @property
-    def _has_geometry(self):
-        return self.position_embedding is not None
 
     def _causal_window(self):
         """Returns entries for a query and its past, stride and dilation."""

@@ -94,7 +94,7 @@ class RelativePositionEmbedding(BaseLayer):
             # Gathered first, so that its gradient is added up in float32.
             **{_AUTOCAST: False},
         )
-        self._built_shape = tuple(input_shape)
+        self._built_shape = *input_shape[:-1], None
         super().build(input_shape)
 
     def _entries(self, grid):

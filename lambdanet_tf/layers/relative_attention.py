@@ -1,5 +1,6 @@
 """Softmax attention with relative positions."""
 
+import math
 from typing import Any
 
 import tensorflow as tf
@@ -128,6 +129,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             )
         shared = isinstance(given, RelativePositionEmbedding)
         self.position_embedding = self._shared(given) if shared else None
+        self._has_geometry = given is not None or self.scope is not None
 
     @property
     def value_dim(self):
@@ -192,10 +194,8 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         mask=None,
         training=None,  # Keras 2 gives it to every layer
     ):
-        inputs, context, masks = self._prepared(
-            inputs, context, mask, context_mask, attention_mask
-        )
-        masks = self._masks_of_lines(masks, attention_mask, inputs, context)
+        inputs, context = self._prepared(inputs, context, attention_mask)
+        masks = self._masks(inputs, context, mask, context_mask, attention_mask)
         x = self._lines(inputs)  # [b, n, channels]
         c = self._lines(context)
         x, c = masks.filled(x, c)
@@ -240,7 +240,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
     def _lines(self, x):
         """`(batch, *spatial, channels)` -> `(batch of lines, n, channels)`."""
         if self.axis is None:
-            return grids.flatten(x)
+            return grids.flatten(x)[0]
         length, channels = ops.size(x, self.axis), x.shape[-1]
         return tf.reshape(
             tf.transpose(x, self._order(x)), [-1, length, channels]
@@ -262,10 +262,14 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         lines = [ops.size(inputs, axis) for axis in self._order(inputs)[:-2]]
         return tf.reshape(scores, [*lines, *tf.unstack(tf.shape(scores))[1:]])
 
-    def _masks_of_lines(self, masks, attention_mask, inputs, context):
-        """Masks of a batch of lines, where attention runs along an axis."""
+    def _masks(self, inputs, context, mask, context_mask, pairs):
+        """Returns the masks of a call, or of a batch of lines along `axis`."""
+        padding = mask, context_mask
         if self.axis is None:
-            return masks
+            return ops.Masks.of_call(
+                inputs, context, *padding, pairs, self.causal
+            )
+        masks = ops.Masks.of_call(inputs, context, *padding)
         query, real = (
             None
             if mask is None
@@ -274,13 +278,14 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             )
             for mask, x in ((masks.query, inputs), (masks.context, context))
         )
-        lines = 1
-        for axis in self._order(inputs)[1:-2]:
-            lines *= ops.size(inputs, axis)
-        pairs = attention_mask
-        if pairs is not None and len(pairs.shape) == 3 and pairs.shape[0] != 1:
-            pairs = tf.repeat(pairs, lines, axis=0)
-        return ops.Masks.of(query, real, pairs, masks.causal)
+        if pairs is not None:
+            lengths = inputs.shape[self.axis], context.shape[self.axis]
+            ops.check_attention_mask(pairs, inputs.shape[0], *lengths)
+            if len(pairs.shape) == 3 and pairs.shape[0] != 1:
+                others = self._order(inputs)[1:-2]
+                lines = math.prod(ops.size(inputs, axis) for axis in others)
+                pairs = tf.repeat(pairs, lines, axis=0)
+        return ops.Masks.of(query, real, pairs, self.causal)
 
     def _geometry(self, grid):
         """Returns what a query sees of a grid; None where it is everything."""
@@ -291,11 +296,3 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             pairs = zip(self.tables(), grid, strict=True)
             entries = [table.entries_for((size,))[0] for table, size in pairs]
         return entries and scope_of_grid(grid, entries, self.causal)
-
-    @property
-    def _has_geometry(self):
-        """Whether what a query sees depends on where it is."""
-        return (
-            self._position_embedding_argument is not None
-            or self.scope is not None
-        )

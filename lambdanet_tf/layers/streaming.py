@@ -5,6 +5,7 @@ import tensorflow as tf
 from lambdanet_tf import ops
 from lambdanet_tf.layers import grids
 from lambdanet_tf.layers.base import not_converted
+from lambdanet_tf.layers.context import with_keras_masks
 from lambdanet_tf.layers.lambda_base import LambdaBase
 
 
@@ -92,6 +93,7 @@ class StreamingLambda(LambdaBase):
             ValueError: if the layer does not stream, or the inputs or the state
                 do not fit.
         """
+        mask = with_keras_masks(inputs, {"mask": mask})["mask"]
         inputs = tf.cast(inputs, self.compute_dtype)
         taps, stride, dilation = self._causal_window()
         self._check_step(inputs, state, stride)
@@ -102,8 +104,10 @@ class StreamingLambda(LambdaBase):
         positions = self._window() + ops.size(inputs, 1)
         axis = ops.valid_axis(positions, taps, stride, dilation)
         geometry = ops.Geometry.of([axis])
+        place = geometry, self._plan(geometry, training=False)
+        operands = x, inputs, self._table(), masks
         outputs, state = self._outputs(
-            x, inputs, self._table(), geometry, masks, False, state
+            operands, place, False, state
         )  # [b, n / stride, h, v]
         return grids.unflatten(outputs, [ops.size(outputs, 1)]), state
 

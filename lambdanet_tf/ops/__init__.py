@@ -12,7 +12,9 @@ Positions of 1-D, 2-D and 3-D grids are flattened row-major into n or m.
 
 from lambdanet_tf.ops.attention import relative_attention
 from lambdanet_tf.ops.devices import DEVICES
+from lambdanet_tf.ops.devices import accumulation_dtype
 from lambdanet_tf.ops.devices import planning_for
+from lambdanet_tf.ops.devices import target_device
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import causal_axis
 from lambdanet_tf.ops.geometry import center_of
@@ -23,6 +25,7 @@ from lambdanet_tf.ops.keys import KEY_NORMALIZATIONS
 from lambdanet_tf.ops.lambdas import lambda_output
 from lambdanet_tf.ops.masks import Masks
 from lambdanet_tf.ops.masks import check_attention_mask
+from lambdanet_tf.ops.masks import differs_by_query
 from lambdanet_tf.ops.masks import padding_mask
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.pairs import relative_index
@@ -32,7 +35,6 @@ from lambdanet_tf.ops.position.plan import Dims
 from lambdanet_tf.ops.position.plan import Plan
 from lambdanet_tf.ops.position.plan import implementations
 from lambdanet_tf.ops.position.plan import plan_for
-from lambdanet_tf.ops.precision import accumulation_dtype
 from lambdanet_tf.ops.reading import Reading
 from lambdanet_tf.ops.state import content_state_spec
 from lambdanet_tf.ops.state import initial_state
@@ -52,6 +54,7 @@ __all__ = [
     "center_of",
     "check_attention_mask",
     "content_state_spec",
+    "differs_by_query",
     "implementations",
     "initial_state",
     "lambda_output",
@@ -63,5 +66,6 @@ __all__ = [
     "relative_index",
     "same_axis",
     "size",
+    "target_device",
     "valid_axis",
 ]

@@ -15,14 +15,14 @@ import math
 import tensorflow as tf
 
 from lambdanet_tf.ops.blocks import Blocks
+from lambdanet_tf.ops.devices import accumulation_dtype
+from lambdanet_tf.ops.devices import factor_dtype
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.keys import MASKED_LOGIT
 from lambdanet_tf.ops.masks import Masks
 from lambdanet_tf.ops.masks import masked_fill
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.pairs import relative_index
-from lambdanet_tf.ops.precision import accumulation_dtype
-from lambdanet_tf.ops.precision import factor_dtype
 
 # Positions per axis that sizes known at run time only are taken for.
 _UNKNOWN_SIZE = 64
@@ -176,9 +176,9 @@ def _permitted(blocks, masks, queries, values):
             context = [blocked.axis.context for blocked in blocks.axes]
             on_map = blocks.context_blocks(tf.ones([1, *context], tf.int32))
             parts += [tf.expand_dims(on_map, 2) > 0]
-    if masks.by_query:  # of one block
+    if masks.seen is not None:  # of one block
         parts += [tf.expand_dims(masks.seen, 1)]
-    elif masks.seen is not None:
+    elif masks.permitted is not None:
         real = _of_context(tf.cast(masks.permitted, tf.int32), blocks)
         parts += [tf.expand_dims(real, 2) > 0]
     if not parts:
@@ -211,7 +211,7 @@ def _blocks(geometry, queries, values, masks, return_weights):
     """Returns the `Blocks`; one where pairs are masked, or returned."""
     if geometry is None:
         return None
-    if not (masks.by_query or return_weights):
+    if masks.seen is None and not return_weights:
         num_heads, key_dim = queries.shape[2:]
         sizes = _block_sizes(geometry, num_heads, key_dim, values.shape[-1])
         return Blocks.of(geometry, sizes)

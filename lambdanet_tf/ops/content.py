@@ -10,14 +10,13 @@ where products of matrices do.
 import tensorflow as tf
 
 from lambdanet_tf.ops.content_causal import causal_content_output
+from lambdanet_tf.ops.devices import accumulation_dtype
+from lambdanet_tf.ops.devices import factor_dtype
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.keys import MASKED_LOGIT
+from lambdanet_tf.ops.keys import SUMS
 from lambdanet_tf.ops.keys import exact_where
-from lambdanet_tf.ops.keys import inverse_length
-from lambdanet_tf.ops.keys import normalize_keys
 from lambdanet_tf.ops.masks import masked_fill
-from lambdanet_tf.ops.precision import accumulation_dtype
-from lambdanet_tf.ops.precision import factor_dtype
 
 # Sums of exponentials below this are of terms that may have underflowed; the
 # square of its inverse is still a float32.
@@ -33,7 +32,7 @@ def content_output(
     intra_depth)` before normalization, values `(batch, m, value_dim,
     intra_depth)`; stride and state as of `causal_content_output`.
     """
-    if masks.by_query:
+    if masks.seen is not None:
         outputs = masked_content_output(
             queries, keys, values, masks.seen, normalization, masks.causal
         )
@@ -51,7 +50,7 @@ def content_output(
     return tf.cast(outputs, queries.dtype), {}
 
 
-def content_lambda(keys, values, normalization="softmax", context_mask=None):
+def content_lambda(keys, values, normalization="softmax", permitted=None):
     """Computes `(batch, key_dim, value_dim)`, one lambda for all queries.
 
     Kept in float32 where half precisions would be added up in less. Arguments
@@ -61,8 +60,18 @@ def content_lambda(keys, values, normalization="softmax", context_mask=None):
     keys, values = tf.cast(keys, dtype), tf.cast(values, dtype)
     batch, (value_dim, intra) = tf.shape(keys)[0], values.shape[2:]
     depth = size(keys, 1) * intra
-    keys = normalize_keys(keys, normalization, context_mask)
-    keys = tf.reshape(keys, [batch, keys.shape[1], depth])
+    # A softmax over another axis is two transpositions more.
+    keys = tf.transpose(keys, [0, 2, 3, 1])  # [b, k, u, m]
+    keys = tf.cast(keys, accumulation_dtype(dtype))
+    if permitted is not None:
+        permitted = tf.expand_dims(tf.expand_dims(permitted, 1), 1)
+    if normalization == "softmax":
+        keys = tf.nn.softmax(masked_fill(keys, permitted, MASKED_LOGIT))
+    keys = masked_fill(keys, permitted)
+    if normalization in SUMS:
+        part, factor = SUMS[normalization]
+        keys *= factor(tf.reduce_sum(part(keys), axis=-1, keepdims=True))
+    keys = tf.reshape(tf.cast(keys, dtype), [batch, keys.shape[1], depth])
     if intra > 1:
         values = tf.transpose(values, [0, 3, 1, 2])
     values = tf.reshape(values, [batch, depth, value_dim])
@@ -92,9 +101,10 @@ def masked_content_output(
     if normalization == "softmax":
         scores = _softmax_scores(queries, keys, pairs, causal)
     else:
-        if normalization == "l2":
-            energy = tf.matmul(tf.cast(pairs, wide), keys**2)
-            queries *= tf.expand_dims(inverse_length(energy), 3)
+        if normalization in SUMS:
+            part, factor = SUMS[normalization]
+            total = tf.matmul(tf.cast(pairs, wide), part(keys))
+            queries *= tf.expand_dims(factor(total), 3)
         scores = _scores(queries, keys, pairs)
     scores = tf.cast(scores, values.dtype)
     outputs = tf.einsum("bunhm,bmvu->bnhv", scores, values)

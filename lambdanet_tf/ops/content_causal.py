@@ -14,14 +14,14 @@ import math
 
 import tensorflow as tf
 
+from lambdanet_tf.ops.devices import accumulation_dtype
 from lambdanet_tf.ops.geometry import ceil_div
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import sliced
 from lambdanet_tf.ops.keys import MASKED_LOGIT
+from lambdanet_tf.ops.keys import SUMS
 from lambdanet_tf.ops.keys import exact_where
-from lambdanet_tf.ops.keys import inverse_length
 from lambdanet_tf.ops.masks import masked_fill
-from lambdanet_tf.ops.precision import accumulation_dtype
 from lambdanet_tf.ops.state import content_state_spec
 from lambdanet_tf.ops.state import initial_state
 
@@ -46,7 +46,7 @@ def causal_content_output(
         queries: `(batch, n / stride, heads, key_dim)`, rounded up.
         keys: `(batch, n, key_dim, intra_depth)`, before normalization.
         values: `(batch, n, value_dim, intra_depth)`.
-        normalization: see `normalize_keys`; over the query's past.
+        normalization: one of `KEY_NORMALIZATIONS`, over the query's past.
         context_mask: None or boolean `(batch or 1, n)`; False = padding.
         stride: int. Positions from a query to the next.
         state: None, or of the positions before, see `content_state_spec`.
@@ -75,8 +75,13 @@ def causal_content_output(
     queries = tf.expand_dims(_chunks(queries, chunk), 1)  # [b, 1, j, c, h * k]
     queries = tf.tile(queries, [1, intra, 1, 1, 1])
     queries = tf.reshape(queries, [-1, chunk, heads, key_dim])  # [y j, c, h, k]
-    sum_up = _softmax if normalization == "softmax" else _linear
-    queries, sums, scores, state = sum_up(queries, keys, values, state)
+    operands = queries, keys, values, state
+    if normalization == "softmax":
+        queries, sums, scores, state = _softmax(*operands)
+    else:
+        queries, sums, scores, state = _linear(
+            *operands, SUMS.get(normalization)
+        )
     outputs = _apply(queries, sums) + _apply(scores, values)  # [y, j, c h, v]
     shape = [-1, intra, ceil_div(length, chunk) * chunk, heads, value_dim]
     outputs = tf.reduce_sum(tf.reshape(outputs, shape), axis=1)
@@ -165,18 +170,19 @@ def _weights_of_pairs(queries, keys, columns, first, before):
     return queries * tf.expand_dims(carry, 2), tf.matmul(queries, pairs)
 
 
-def _linear(queries, keys, values, state):
+def _linear(queries, keys, values, state, normalization):
     """Computes what `_softmax` does, for keys that are summed as they are."""
     sums = tf.matmul(keys, values, transpose_a=True)
     sums = tf.concat([tf.expand_dims(state["content"], 1), sums], axis=1)
     sums = tf.cumsum(sums, axis=1)  # [y, j + 1, k, v]
     after = {"content": sums[:, -1]}
-    if "key_sum" in state:  # l2
-        energy = tf.cumsum(keys**2, axis=2)
-        whole = [tf.expand_dims(state["key_sum"], 1), energy[:, :, -1]]
+    if normalization is not None:
+        part, factor = normalization
+        own = tf.cumsum(part(keys), axis=2)
+        whole = [tf.expand_dims(state["key_sum"], 1), own[:, :, -1]]
         whole = tf.cumsum(tf.concat(whole, 1), axis=1)  # [y, j + 1, k]
         after["key_sum"] = whole[:, -1]
-        scale = inverse_length(energy + tf.expand_dims(whole[:, :-1], 2))
+        scale = factor(own + tf.expand_dims(whole[:, :-1], 2))
         queries *= tf.expand_dims(_fold(scale), 2)
     scores = _scores(queries, _fold(keys))
     return queries, _first(sums, size(keys, 1)), scores, after

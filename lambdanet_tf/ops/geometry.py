@@ -154,19 +154,23 @@ def fitted(x, pads):
     return tf.pad(x, added)
 
 
-def dilated(kernel, axis, dilation):
-    """Puts `dilation - 1` zeros between the entries along an axis."""
-    taps = kernel.shape[axis]
-    if dilation == 1 or taps == 1:
-        return kernel
-    sizes = kernel.shape.as_list()
-    zeros = [[0, 0]] * len(sizes)
-    zeros.insert(axis + 1, [0, dilation - 1])
-    kernel = tf.pad(tf.expand_dims(kernel, axis + 1), zeros)
-    sizes[axis] = taps * dilation
-    kernel = tf.reshape(kernel, sizes)
-    sizes[axis] = (taps - 1) * dilation + 1
-    return sliced(kernel, [0] * len(sizes), sizes)
+def dilated(kernel, dilations):
+    """Puts `dilation - 1` zeros between entries along each of the first axes.
+
+    (Not every device has the gradient of a dilated convolution.)
+    """
+    for axis, dilation in enumerate(dilations):
+        sizes = kernel.shape.as_list()
+        taps = sizes[axis]
+        if dilation > 1 and taps > 1:
+            zeros = [[0, 0]] * len(sizes)
+            zeros.insert(axis + 1, [0, dilation - 1])
+            kernel = tf.pad(tf.expand_dims(kernel, axis + 1), zeros)
+            sizes[axis] = taps * dilation
+            kernel = tf.reshape(kernel, sizes)
+            sizes[axis] = (taps - 1) * dilation + 1
+            kernel = sliced(kernel, [0] * len(sizes), sizes)
+    return kernel
 
 
 def _at_least_zero(number):

@@ -11,13 +11,18 @@ timm's, each of which may be left out. All heads share a lambda.
 
 import tensorflow as tf
 
+from lambdanet_tf.ops.blocks import Blocks
 from lambdanet_tf.ops.content import content_output
+from lambdanet_tf.ops.devices import accumulation_dtype
+from lambdanet_tf.ops.devices import factor_dtype
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.masks import Masks
 from lambdanet_tf.ops.masks import masked_fill
 from lambdanet_tf.ops.pairs import pair_output
-from lambdanet_tf.ops.position import position_output
-from lambdanet_tf.ops.precision import accumulation_dtype
+from lambdanet_tf.ops.position.plan import ALGORITHMS
+from lambdanet_tf.ops.position.plan import Dims
+from lambdanet_tf.ops.position.plan import Plan
+from lambdanet_tf.ops.position.plan import plan_for
 
 _UNMASKED = Masks()
 
@@ -78,15 +83,15 @@ def lambda_output(
         length = size(values, 1)
         values = tf.concat([window, values], axis=1)
         after["values"] = values[:, length:]
-    if embeddings is not None and (geometry is None or masks.by_query):
+    if embeddings is not None and (geometry is None or masks.seen is not None):
         seen = masks.seen
-        if masks.causal and not masks.by_query:  # Padding is zero already.
+        if masks.causal and seen is None:  # Padding is zero already.
             past = tf.ones([1, size(queries, 1), size(values, 1)], tf.bool)
             seen = tf.linalg.band_part(past, -1, 0)
         outputs += [pair_output(queries, values, embeddings, geometry, seen)]
     elif embeddings is not None:
         outputs += [
-            position_output(
+            _position_output(
                 queries, values, embeddings, geometry, plan, masks.causal
             )
         ]
@@ -94,6 +99,32 @@ def lambda_output(
     if position_bias is not None:
         outputs += _bias_output(queries, position_bias)
     return outputs, after
+
+
+def _position_output(
+    queries, values, embeddings, geometry, plan="auto", causal=False
+):
+    """Computes what the queries read from their position lambdas.
+
+    Sums over positions run in float32 or wider. If `causal`, what comes later
+    may change no bit of an output. Other arguments as of `lambda_output`.
+    """
+    dims = Dims(*queries.shape[-2:], *values.shape[-2:])
+    if not isinstance(plan, Plan):
+        plan = plan_for(geometry, dims, plan, batch=values.shape[0])
+    algorithm, dtype = ALGORITHMS[plan.algorithm], values.dtype
+    if causal and not geometry.is_causal and algorithm.mixes_positions:
+        # The next positions of a sequence, among those that were kept.
+        plan = plan_for(geometry, dims, "query_first", batch=values.shape[0])
+        algorithm = ALGORITHMS[plan.algorithm]
+    inner = factor_dtype(dtype)
+    queries, values = tf.cast(queries, inner), tf.cast(values, inner)
+    values = tf.reshape(values, [-1, *geometry.context, *values.shape[-2:]])
+    place = geometry
+    if algorithm.blocks is not None:
+        place = Blocks.of(geometry, plan.sizes)
+    table = geometry.crop(embeddings)
+    return tf.cast(algorithm.run(queries, values, table, place), dtype)
 
 
 def _bias_output(queries, bias):

@@ -1,7 +1,7 @@
-"""What queries may see: one mask `(batch or 1, n or 1, m)` for a call.
+"""Masks of a call, in the one form that everything behind it takes.
 
-It is made once, where a call begins, of padding and of pairs. Padding is filled
-with zeros before it is projected, so that nothing there reaches a sum.
+The forms that a caller may give are read here alone. Padding is filled with
+zeros before it is projected, so that nothing there reaches a sum.
 """
 
 import dataclasses
@@ -10,7 +10,6 @@ import math
 
 import tensorflow as tf
 
-from lambdanet_tf.environment import keras_mask
 from lambdanet_tf.ops.geometry import size
 
 
@@ -21,13 +20,16 @@ class Masks:
     Attributes:
         query: None or boolean `(batch, n)`: which queries are not padding.
         context: None or boolean `(batch, m)`: which context positions are not.
-        seen: None or boolean `(batch or 1, n or 1, m)`: which context positions
-            a query may see; none of those that are padding.
+        permitted: None or boolean `(batch or 1, m)`: what all queries may see,
+            without padding.
+        seen: None or boolean `(batch or 1, n, m)`: what each query may see,
+            without padding, if queries differ; `permitted` is None then.
         causal: bool. Whether a query sees only itself and what is before it.
     """
 
     query: tf.Tensor | None = None
     context: tf.Tensor | None = None
+    permitted: tf.Tensor | None = None
     seen: tf.Tensor | None = None
     causal: bool = False
 
@@ -48,14 +50,12 @@ class Masks:
         m)`.
         """
         if context is inputs:
-            query = real = padding_mask(
-                inputs, mask=mask, context_mask=context_mask
-            )
+            given = {"mask": mask, "context_mask": context_mask}
+            query = real = padding_mask(inputs, **given)
         else:
             query = padding_mask(inputs, mask=mask)
             real = padding_mask(context, context_mask=context_mask)
         if attention_mask is not None:
-            attention_mask = tf.convert_to_tensor(attention_mask)
             sizes = (x.shape[1:-1].num_elements() for x in (inputs, context))
             check_attention_mask(attention_mask, inputs.shape[0], *sizes)
         return cls.of(query, real, attention_mask, causal)
@@ -66,26 +66,18 @@ class Masks:
 
         A mask `(n, m)` or `(batch or 1, n or 1, m)` is bool, or 0 and 1.
         """
-        seen = None if context is None else tf.expand_dims(context, 1)
-        if pairs is not None:
-            pairs = tf.cast(pairs, tf.bool)
-            pairs = pairs[None] if len(pairs.shape) == 2 else pairs
-            if causal and pairs.shape[1] != 1:
-                pairs = tf.linalg.band_part(pairs, -1, 0)
-            seen = pairs if seen is None else pairs & seen
-        return cls(query, context, seen, causal)
-
-    @property
-    def by_query(self):
-        """Whether queries may see different positions, `causal` aside."""
-        return self.seen is not None and self.seen.shape[1] != 1
-
-    @property
-    def permitted(self):
-        """What all queries may see: None or boolean `(batch or 1, m)`."""
-        if self.seen is None or self.by_query:
-            return None
-        return tf.squeeze(self.seen, 1)
+        if pairs is None:
+            return cls(query, context, permitted=context, causal=causal)
+        pairs = tf.cast(pairs, tf.bool)
+        pairs = pairs[None] if len(pairs.shape) == 2 else pairs
+        if not differs_by_query(pairs):
+            pairs = tf.squeeze(pairs, 1)
+            permitted = pairs if context is None else pairs & context
+            return cls(query, context, permitted, causal=causal)
+        seen = tf.linalg.band_part(pairs, -1, 0) if causal else pairs
+        if context is not None:
+            seen &= tf.expand_dims(context, 1)
+        return cls(query, context, seen=seen, causal=causal)
 
     def filled(self, x, context):
         """Returns inputs and context with zeros for what is padding.
@@ -99,6 +91,11 @@ class Masks:
             real = tf.expand_dims(self.query, -1)
             x = masked_fill(x, real | tf.math.is_finite(x))
         return x, x if is_shared else masked_fill(context, self.context)
+
+
+def differs_by_query(attention_mask):
+    """Returns whether a mask of pairs is one of single queries."""
+    return tuple(attention_mask.shape[-2:-1]) != (1,)
 
 
 def check_attention_mask(mask, batch, n, m):
@@ -118,21 +115,17 @@ def check_attention_mask(mask, batch, n, m):
 def padding_mask(x, **masks):
     """Returns boolean `(batch, positions)`, False = padding, or None.
 
-    Counts the mask that Keras propagates with `x`, `(batch, *spatial,
-    channels)`.
-
     Args:
-        x: tensor.
+        x: `(batch, *spatial, channels)`.
         **masks: None, or `(batch, positions)` or `(batch, *spatial)`, each
             under the name that errors show.
     """
-    named = {"mask of the inputs": keras_mask(x), **masks}
-    masks = [
+    flat = [
         _flat(name, tf.cast(mask, tf.bool), x)
-        for name, mask in named.items()
+        for name, mask in masks.items()
         if mask is not None
     ]
-    return functools.reduce(tf.logical_and, masks) if masks else None
+    return functools.reduce(tf.logical_and, flat) if flat else None
 
 
 def _flat(name, mask, x):

@@ -8,9 +8,9 @@ import math
 
 import tensorflow as tf
 
+from lambdanet_tf.ops.devices import accumulation_dtype
+from lambdanet_tf.ops.devices import factor_dtype
 from lambdanet_tf.ops.masks import masked_fill
-from lambdanet_tf.ops.precision import accumulation_dtype
-from lambdanet_tf.ops.precision import factor_dtype
 
 # Added up for three axes it still is an int32, and below every row.
 _OUTSIDE = -(2**29)

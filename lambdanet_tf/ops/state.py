@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
+from lambdanet_tf.ops.devices import accumulation_dtype
 from lambdanet_tf.ops.keys import MASKED_LOGIT
-from lambdanet_tf.ops.precision import accumulation_dtype
 
 
 def content_state_spec(

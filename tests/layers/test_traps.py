@@ -5,11 +5,13 @@ every layer.
 """
 
 import inspect
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import lambdanet_tf
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
@@ -198,6 +200,48 @@ def test_keras_mask_pads_and_travels_on(layer_type, arguments, length, rng):
     means = np.sum(expected * real[..., None], axis=1) / real.sum(1)[:, None]
     for call in (model, tf.function(model)):
         checks.assert_close(call(tf.constant(tokens)), means, 1e-5)
+
+
+@pytest.mark.parametrize("layer_type", [LambdaLayer, RelativeAttention])
+def test_keras_masks_outlive_casts_and_other_arguments(layer_type, rng):
+    tokens = tf.constant([[1, 2, 0, 0], [3, 1, 4, 0]])
+    free = {"position_embedding": "explicit", "use_position": False}
+    free = free if layer_type is LambdaLayer else {"position_embedding": None}
+    layer = layer_type(**_SIZE, **free, dtype="mixed_bfloat16")
+    embedded = tf.keras.layers.Embedding(9, 7, mask_zero=True)(tokens)
+    bare, real = tf.identity(embedded), tokens > 0
+    x, pairs = normal(rng, 2, 5, 7), np.ones([4, 4], bool)
+    expected = layer(x, bare, context_mask=real)
+    np.testing.assert_array_equal(layer(x, embedded), expected)
+    expected = layer(bare, mask=real)
+    found = layer(embedded, attention_mask=pairs)
+    checks.assert_close(found, expected, 1e-2)
+    if layer_type is LambdaLayer:
+        read = layer.read(embedded).content
+        np.testing.assert_array_equal(read, layer.read(bare, mask=real).content)
+
+
+def test_the_way_of_a_tensor_is_short(rng):
+    """What one must know to follow a call: "The code in an hour"."""
+    x, seen = tf.constant(normal(rng, 2, 14, 14, 64)), set()
+    layer = built(x, LambdaLayer, scope=7)
+    layer(x)
+    package = lambdanet_tf.__path__[0]
+
+    def note(frame, event, _):
+        code = frame.f_code
+        is_ours = code.co_filename.startswith(package)
+        is_ours &= "<" not in code.co_name  # a generator
+        if event == "call" and is_ours:
+            seen.add((code.co_filename, code.co_name))
+
+    sys.setprofile(note)
+    try:
+        layer(x)
+    finally:
+        sys.setprofile(None)
+    assert len(seen) <= 45
+    assert len({file for file, _ in seen}) <= 12
 
 
 @pytest.mark.parametrize("layer_type", [LambdaLayer, RelativeAttention])

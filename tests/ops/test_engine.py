@@ -227,8 +227,11 @@ def test_a_call_plans_for_its_own_batch(monkeypatch):
     layer(tf.zeros([1, 5, 6, 8]))
     traced = tf.function(layer, autograph=False)
     traced.get_concrete_function(tf.TensorSpec([None, 5, 6, 8]))
+    with ops.planning_for("gpu"):
+        layer(tf.zeros([1, 5, 6, 8]))
+    layer(tf.zeros([3, 5, 6, 8]))  # as before
     batches = [call.kwargs["batch"] for call in planned.call_args_list]
-    assert batches == [3, 1, None]
+    assert batches == [3, 1, None, 1]
 
 
 def test_where_plans_for_another_device_are_made():

@@ -9,11 +9,10 @@ import itertools
 
 import tensorflow as tf
 
-from lambdanet_tf.ops.blocks import apply_each
+from lambdanet_tf.ops.devices import accumulation_dtype
 from lambdanet_tf.ops.geometry import dilated
 from lambdanet_tf.ops.geometry import fitted
 from lambdanet_tf.ops.geometry import size
-from lambdanet_tf.ops.precision import accumulation_dtype
 
 
 def conv2d(queries, values, table, geometry):
@@ -29,7 +28,7 @@ def conv2d(queries, values, table, geometry):
     kernel = tf.cast(kernel, values.dtype)  # [*taps, u, k]
     lambdas = tf.nn.convolution(
         values,
-        _dilated(kernel, geometry),
+        dilated(kernel, [axis.dilation for axis in geometry.axes]),
         strides=[axis.stride for axis in geometry.axes],
         padding="VALID",
         # Named, because the eager gradient of a 3-D convolution reads it.
@@ -37,7 +36,9 @@ def conv2d(queries, values, table, geometry):
     )  # [b * v, *queries, k]
     (heads, key_dim), positions = queries.shape[-2:], size(queries, 1)
     lambdas = tf.reshape(lambdas, [-1, value_dim, positions, key_dim])
-    outputs = apply_each(queries, tf.transpose(lambdas, [0, 2, 3, 1]))
+    lambdas = tf.transpose(lambdas, [0, 2, 3, 1])  # [b, n, k, v]
+    queries = tf.reshape(queries, [-1, heads, key_dim])
+    outputs = tf.matmul(queries, tf.reshape(lambdas, [-1, key_dim, value_dim]))
     return tf.reshape(outputs, [-1, positions, heads, value_dim])
 
 
@@ -58,7 +59,7 @@ def depthwise(queries, values, table, geometry):
         tf.einsum("...ku->...uk", tf.cast(table, values.dtype)),
         [1] * geometry.rank + [value_dim, 1],
     )  # [*taps, v * u, k]
-    kernel = _dilated(kernel, geometry)
+    kernel = dilated(kernel, [axis.dilation for axis in geometry.axes])
     lambdas = _depthwise_convolution(
         values, kernel, [axis.stride for axis in geometry.axes]
     )
@@ -80,16 +81,6 @@ def _padded(values, geometry):
     # A converter to TFLite does not see that the channels stay what they are.
     sizes = [size(padded, 1 + axis) for axis in range(geometry.rank)]
     return tf.reshape(padded, [-1, *sizes, values.shape[-1]])
-
-
-def _dilated(kernel, geometry):
-    """Dilation as zeros between the entries.
-
-    (Not every device has the gradient of a dilated convolution.)
-    """
-    for index, axis in enumerate(geometry.axes):
-        kernel = dilated(kernel, index, axis.dilation)
-    return kernel
 
 
 def _depthwise_convolution(values, kernel, strides):

@@ -10,11 +10,11 @@ import dataclasses
 import tensorflow as tf
 
 from lambdanet_tf.ops.blocks import apply_each
+from lambdanet_tf.ops.devices import accumulation_dtype
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import dilated
 from lambdanet_tf.ops.geometry import fitted
 from lambdanet_tf.ops.pairs import pair_embeddings
-from lambdanet_tf.ops.precision import accumulation_dtype
 
 LEAF = 256  # queries of the smallest part of a causal sequence
 
@@ -50,7 +50,7 @@ def _convolved(values, table, axis):
     All see the same table, `(taps, k, u)`, along the axis of a part.
     """
     length = transform_length(axis)
-    kernel = dilated(tf.transpose(table, [1, 2, 0]), 2, axis.dilation)
+    kernel = dilated(tf.transpose(table, [1, 2, 0]), [1, 1, axis.dilation])
     kernel = tf.pad(kernel, [[0, 0], [0, 0], [0, length - kernel.shape[-1]]])
     kernel = tf.roll(kernel, -axis.padding, axis=-1)
     kernel = tf.math.conj(tf.signal.rfft(kernel))

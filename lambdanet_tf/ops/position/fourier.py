@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from lambdanet_tf.ops.blocks import Blocks
 from lambdanet_tf.ops.blocks import intra_first
+from lambdanet_tf.ops.devices import accumulation_dtype
 from lambdanet_tf.ops.pairs import pair_embeddings
-from lambdanet_tf.ops.precision import accumulation_dtype
 
 _SWAPPED = [1, 0, 2, 3, 4]
 
