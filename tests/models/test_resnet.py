@@ -343,3 +343,18 @@ REFUSED = [
 def test_what_is_refused(call, arguments, message):
     with pytest.raises(ValueError, match=message):
         call(**arguments)
+
+
+def test_layers_that_see_maps_of_one_size_share_their_embeddings():
+    spec = dataclasses.replace(
+        specs.RESNETS["LambdaResNetSmall"], share_embeddings=True
+    )
+    model = models.ResNet(
+        dataclasses.replace(spec, stages=("CL", "CL", "LLL")),
+        input_shape=(8, 8, 1),
+    )
+    tables = [
+        model.get_layer(f"stage4_block{n}_lambda").position_embedding
+        for n in (1, 2, 3)
+    ]
+    assert tables[0] is not tables[1] is tables[2]
