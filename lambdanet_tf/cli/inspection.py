@@ -26,9 +26,7 @@ FLOPs are the paper's: 2 per multiply-add, the scope clipped to the map.
 def check_parser() -> config.Parser:
     """Returns the parser of `check`."""
     parser = config.Parser(prog=program("check"), description=_CHECK)
-    parser.add_argument(
-        "images", help=f"{config.IMAGES}; nothing is downloaded"
-    )
+    parser.add_argument("images", help=config.IMAGES)
     parser.add_argument(
         "--data-dir",
         metavar="FOLDER",
@@ -42,7 +40,7 @@ def check(given: argparse.Namespace) -> int:
     data, name = importlib.import_module("lambdanet_tf.data"), given.images
     if not data.is_image_set(name):
         name = f"folder:{name}"
-    images = data.load_images(name, 0.0, given.data_dir, download=False)
+    images = data.load_images(name, 0.0, given.data_dir)
     print(images.description)
     bad = 0
     for line in data.check_images(images):

@@ -1,5 +1,7 @@
 """Images in memory: arrays, .npz files, scikit-learn's digits."""
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
@@ -32,13 +34,14 @@ class ArraySource(IndexedSource):
         images, labels = np.asarray(images), np.asarray(labels)
         images = images[..., np.newaxis] if images.ndim == 3 else images
         labels = labels.reshape(-1) if labels.shape[1:] == (1,) else labels
-        if images.ndim != 4 or labels.shape != images.shape[:1]:
+        is_empty = not images.size
+        if images.ndim != 4 or labels.shape != images.shape[:1] or is_empty:
             raise ValueError(
                 "`images` must have the shape (number, height, width, "
-                "channels), `labels` the shape (number,). Received: "
+                "channels), without 0, `labels` the shape (number,). Received: "
                 f"{images.shape} and {labels.shape}."
             )
-        low, high = images.min(initial=0), images.max(initial=0)
+        low, high = images.min(), images.max()
         is_number = images.dtype.kind in "iuf"
         # Those in [0, 1] or [-1, 1] would be served as if they were black.
         if not is_number or not 0 <= low <= high <= 255 or 0 < high <= 1:
@@ -47,16 +50,9 @@ class ArraySource(IndexedSource):
                 f"networks normalize them. Received: {images.dtype} from {low} "
                 f"to {high}. Scale them to 0 (black) to 255 (white)."
             )
-        whole = labels.astype(np.int64)
-        if not np.array_equal(whole, labels):
-            raise ValueError(
-                f"`labels` must be whole numbers. Received: {labels.dtype}."
-            )
-        super().__init__({"image": images, "label": whole})
+        super().__init__({"image": images, "label": labels.astype(np.int64)})
 
-    def decode(
-        self, item: dict[str, tf.Tensor]
-    ) -> tuple[ArrayImage, tf.Tensor]:
+    def decode(self, item: Any) -> tuple[ArrayImage, tf.Tensor]:
         return ArrayImage(item["image"]), tf.cast(item["label"], tf.int32)
 
 

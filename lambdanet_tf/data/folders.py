@@ -4,6 +4,7 @@ import collections
 import os
 import unicodedata
 import warnings
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -34,9 +35,7 @@ class FileSource(IndexedSource):
         if any(_ending(name) not in _NATIVE for name in self.columns["name"]):
             require("PIL.Image", extra="data")
 
-    def decode(
-        self, item: dict[str, tf.Tensor]
-    ) -> tuple[EncodedImage, tf.Tensor]:
+    def decode(self, item: Any) -> tuple[EncodedImage, tf.Tensor]:
         encoded = tf.io.read_file(item["name"])
         return open_image(encoded, self._channels), item["label"]
 
@@ -47,98 +46,81 @@ class FileSource(IndexedSource):
 def read_folder(
     path: str, validation_split: float = 0.1, channels: int = 3
 ) -> sets.ImageSet:
-    """Reads the `ImageSet` of a folder.
+    """Reads the `ImageSet` of a folder, as docs/data.md says.
 
-    Either `path/<class>/<image>`, of which a fifth of each class becomes the
-    test set; or `path/train/<class>/<image>` and the same in `test/`, in
-    `val/`, or in both, where `val/` is the validation set. What is left out is
-    counted in the description and in a warning.
-
-    Args:
-        path: the folder, on any file system that `tf.io.gfile` knows.
-        validation_split: fraction of the training images of each class that
-            becomes validation images.
-        channels: 3 for color, 1 for gray.
-
-    Raises:
-        ValueError: if there is no image in the folder, or a split has no
-            classes or others than the training images.
-        ImportError: if there are files for Pillow, which is not installed.
+    What is left out is counted in the description and in a warning.
     """
-    listings, left_out = _list_splits(path)
-    classes = sorted(listings["train"])
+    splits, left_out = _list_splits(path)
+    classes = sorted(splits["train"])
     sources = {}
-    for split, listing in listings.items():
-        pairs = [
-            (file, label)
-            for label, name in enumerate(classes)
-            for file in listing[name]
-        ]
-        files, labels = zip(*pairs, strict=True)
+    for split, found in splits.items():
+        files = [file for name in classes for file in found[name]]
+        counts = [len(found[name]) for name in classes]
+        labels = np.repeat(np.arange(len(classes)), counts)
         sources[split] = FileSource(files, labels, channels)
-    splits = sets.divide(sources, validation_split)
-    counts = [f"{kind}: {count}" for kind, count in sorted(left_out.items())]
-    notes = (f"left out: {', '.join(counts)}",) if counts else ()
+    kinds = [f"{kind}: {count}" for kind, count in sorted(left_out.items())]
     images = sets.ImageSet(
-        f"folder:{path}", tuple(classes), channels, **splits, notes=notes
+        f"folder:{path}",
+        tuple(classes),
+        channels,
+        **sets.divide(sources, validation_split),
+        notes=(f"left out: {', '.join(kinds)}",) if kinds else (),
     )
-    if notes:
+    if kinds:
         warnings.warn(images.description, stacklevel=2)
     return images
 
 
 def _list_splits(path):
-    """Returns the images of each split by class, and what is left out."""
-    below = tf.io.gfile.listdir(path) if tf.io.gfile.isdir(path) else []
-    splits = sets.find_splits(path, [name.rstrip("/") for name in below])
-    if splits and not {"train", "test"} <= splits.keys():
-        raise ValueError(
-            f"{path} must hold both train/ and test/ (or val/), or folders of "
-            f"classes alone. Received: {', '.join(splits.values())}."
-        )
-    left_out, listings = collections.Counter(), {}
-    for split, name in (splits or {"train": ""}).items():
-        listing = _list_images(os.path.join(path, name), left_out)
-        listings[split] = listing  # That of training comes first.
-        if unknown := sorted(listing.keys() - listings["train"].keys()):
+    """Returns the files of each split by class, and what is left out."""
+    files = [*_files(path)]
+    places = [os.path.relpath(file, path).split(os.sep) for file in files]
+    names = sets.find_splits({place[0] for place in places if place[1:]})
+    if "train" not in names:
+        names = {"train": ""}
+    found = {name: collections.defaultdict(list) for name in names.values()}
+    left_out = collections.Counter()
+    for file, (*folders, name) in zip(files, places, strict=True):
+        top = folders.pop(0) if folders and "" not in found else ""
+        if top and top not in found:
+            left_out[f"{top}/"] += 1
+        elif len(folders) == 1 and _ending(name) in _ENDINGS:
+            class_name = unicodedata.normalize("NFC", folders[0].strip())
+            found[top][class_name].append(file)
+        else:
+            left_out[_ending(name) or "without an ending"] += 1
+    for name, listing in found.items():
+        unknown = listing.keys() - found[names["train"]].keys()
+        if unknown or not listing:
             raise ValueError(
-                f"The splits of {path} must have the same classes. In {split} "
-                f"alone: {', '.join(unknown)}."
+                f"{os.path.join(path, name)} must hold a folder for each class "
+                f"with images ({', '.join(_ENDINGS)}) in it, and no class that "
+                "the training images lack. Received: "
+                f"{', '.join(sorted(unknown)) or 'none'}."
             )
-    return listings, left_out
+    return {split: found[name] for split, name in names.items()}, left_out
 
 
 def find_images(folder: str) -> list[str]:
     """Lists the image files in a folder and below it; hidden ones are not."""
-    return [file for file in _files(folder) if _ending(file) in _ENDINGS]
-
-
-def _list_images(root, left_out):
-    """Lists the images of each class of a split; counts what is left out."""
-    listing, runs = collections.defaultdict(list), set()
-    for file in _files(root):
-        *folders, name = os.path.relpath(file, root).split(os.sep)
-        if name == _RUN_FILE:
-            runs.update(folders[:1])
-        elif len(folders) == 1 and _ending(name) in _ENDINGS:
-            class_name = unicodedata.normalize("NFC", folders[0].strip())
-            listing[class_name].append(file)
-        else:
-            left_out[_ending(name) or "without an ending"] += 1
-    for name in runs & listing.keys():
-        left_out["pictures of a run"] += len(listing.pop(name))
-    if not listing:
+    found = [file for file in _files(folder) if _ending(file) in _ENDINGS]
+    if not found:
         raise ValueError(
-            f"{root} must hold a folder for each class, with images "
-            f"({', '.join(_ENDINGS)}) in it. Received: none."
+            f"{folder} must be a folder with images ({', '.join(_ENDINGS)}) in "
+            "it or below. Received: none."
         )
-    return listing
+    return found
 
 
 def _files(folder):
-    """Yields the files in a folder and below it, sorted, hidden ones not."""
+    """Yields the files in a folder and below it, sorted.
+
+    Hidden ones are left out, and those of a run.
+    """
     names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
     for name in sorted(name.rstrip("/") for name in names):
+        if _RUN_FILE in names:
+            return
         path = os.path.join(folder, name)
         if name.startswith(".") or name == _NOT_SHOWN:
             continue

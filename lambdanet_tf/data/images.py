@@ -174,11 +174,10 @@ def _is_png(encoded):
 
 
 def _png_size(encoded):
-    """Height and width from the header, big-endian, of a PNG file."""
-    header = tf.io.decode_raw(tf.strings.substr(encoded, 16, 8), tf.uint8)
-    digits = tf.reshape(tf.cast(header, tf.int64), [2, 4])
-    places = tf.constant([2**24, 2**16, 2**8, 1], tf.int64)
-    return tf.reduce_sum(digits * places, axis=1)[::-1]
+    """Height and width from the header of a PNG file."""
+    header = tf.strings.substr(encoded, 16, 8)
+    sides = tf.io.decode_raw(header, tf.int32, little_endian=False)
+    return tf.cast(tf.ensure_shape(sides, [2])[::-1], tf.int64)
 
 
 def _cut(pixels, box):

@@ -49,27 +49,17 @@ def read_pseudo_labels(
     """
     files = matching(folder, "pseudo-*-of-*.tfrecord")
     found = sets.read_class_names(folder) if files else None
-    if found is None:
-        raise ValueError(
-            "`pseudo_labels` must be a folder with files "
-            "pseudo-*-of-*.tfrecord and classes.txt, which lambdanet label "
-            f"writes. Received: {folder!r}."
-        )
-    records.check_complete(folder, files)
     if found != tuple(classes):
         raise ValueError(
-            "`pseudo_labels` must be of the same classes, in the same order, "
-            f"as the data. Received: {len(found)} in {folder}, from "
-            f"{found[0]!r} to {found[-1]!r}."
+            "`pseudo_labels` must be a folder that lambdanet label has made, "
+            "and must be of the same classes, in the same order, as the data. "
+            f"Received: {folder!r}, with {len(found or ())} classes."
         )
-    features = {
-        records.IMAGE: tf.io.FixedLenFeature([], tf.string),
-        PROBABILITIES: tf.io.FixedLenFeature([len(found)], tf.float32),
-    }
+    records.check_complete(folder, files)
 
     def parse(record):
-        example = tf.io.parse_single_example(record, features)
-        return example[records.IMAGE], example[PROBABILITIES]
+        shape = [len(classes)]
+        return records.parse_example(record, PROBABILITIES, shape, tf.float32)
 
     sizes = records.count_records(files)
     return records.RecordSource(files, sizes, parse, shuffle_buffer, channels)
@@ -88,30 +78,18 @@ def unlabelled_images(
         images: a folder with image files in it or below, all of which are
             meant; or an image set as `load_images` takes it, whose training
             images are meant and whose labels are not used.
-        channels: 3 for color, 1 for gray.
+        channels: of the images in a folder: 3 for color, 1 for gray.
         data_dir: where TensorFlow Datasets keeps its sets.
         validation_split: fraction of a set's training images that is held out
-            for validation; of `records:` none is.
+            for validation.
 
     Returns:
         A source whose labels mean nothing.
     """
-    kind, _, place = images.partition(":")
-    if not names.is_image_set(images):
-        files = folders.find_images(images)
-        return folders.FileSource(
-            files, np.zeros(len(files), np.int32), channels
-        )
-    if kind == "records":
-        place, _ = names.split_options(kind, place)
-        files = records.split_files(place, needed=("train",))["train"]
-        sizes = records.count_records(files)
-        return records.RecordSource(
-            files, sizes, records.parse_unlabelled, channels=channels
-        )
-    if kind == "folder" and ",channels=" not in place:
-        images += f",channels={channels}"
-    return names.load_images(images, validation_split, data_dir).train
+    if names.is_image_set(images):
+        return names.load_images(images, validation_split, data_dir).train
+    files = folders.find_images(images)
+    return folders.FileSource(files, np.zeros(len(files), np.int32), channels)
 
 
 def write_example(encoded: bytes, probabilities: np.ndarray) -> bytes:

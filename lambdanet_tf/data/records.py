@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,36 +12,49 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
-from lambdanet_tf.arguments import one_of
 from lambdanet_tf.data import sets
 from lambdanet_tf.data.images import EncodedImage
 from lambdanet_tf.data.images import open_image
-from lambdanet_tf.data.sources import StreamedSource
+from lambdanet_tf.data.sources import INT64_MAX
+from lambdanet_tf.data.sources import Shard
+from lambdanet_tf.data.sources import Source
+from lambdanet_tf.data.sources import corrupt_items
+from lambdanet_tf.data.sources import positions
 from lambdanet_tf.files import matching
 
-# ILSVRC 2012 as it is usually converted: training files and images.
-_IMAGENET_FILES, _IMAGENET_IMAGES = 1024, 1_281_167
-_IMAGENET_CLASSES = 1000
-# To count its training images would mean reading 140 GB.
+# ILSVRC 2012 as it is usually converted. To count its 1,281,167 training images
+# would mean reading 140 GB; a file has one more or less than these.
+_IMAGENET_FILES, _IMAGENET_CLASSES = 1024, 1000
 _IMAGENET_SIZES = np.diff(
-    np.linspace(0, _IMAGENET_IMAGES, _IMAGENET_FILES + 1).astype(np.int64)
+    np.linspace(0, 1_281_167, _IMAGENET_FILES + 1, dtype=np.int64)
 )
 IMAGE = "image/encoded"
 LABEL = "image/class/label"
 _HEADER, _FOOTER = 12, 4
-_PARALLEL_CALLS = 32
-_CHECKED_RECORDS = 8192
+_PARALLEL_CALLS, _PARALLEL_FILES = 32, 16
 
 Parse = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
-class RecordSource(StreamedSource):
-    """Encoded images in TFRecord files.
+class RecordSource(Source):
+    """Encoded images in TFRecord files, read one after the other.
 
-    Of a damaged file the records before the damage are read. `parse` maps a
-    record to the bytes of an image file and the label. With `skipped`, `sizes`
-    records of each file are read after so many; else each file is read whole.
+    In a pass the files come in a random order, several are read at once, and
+    a buffer shuffles what comes out of them. Each shard reads files of its own
+    if there are enough, and its elements of all files otherwise. Of a damaged
+    file the records before the damage are read.
+
+    Args:
+        files: their paths.
+        sizes: the number of images in each file.
+        parse: maps a record to the bytes of an image file and the label.
+        shuffle_buffer: elements among which the next one is drawn.
+        channels: 3 for color, 1 for gray.
+        skipped: in each file, the number of records before those that are
+            read; None for 0, and to read each file to its end.
     """
+
+    may_be_corrupt = True
 
     def __init__(
         self,
@@ -51,99 +65,145 @@ class RecordSource(StreamedSource):
         channels: int = 3,
         skipped: ArrayLike | None = None,
     ):
-        super().__init__(sizes, shuffle_buffer)
+        self._sizes = np.array(sizes, np.int64)
+        super().__init__(int(self._sizes.sum()))
         self._files, self._parse, self._channels = [*files], parse, channels
-        self._skipped = skipped
+        self._shuffle_buffer, self._skipped = shuffle_buffer, skipped
 
-    def read_file(self, number: tf.Tensor) -> tf.data.Dataset:
-        file = tf.gather(self._files, number)
-        records = tf.data.TFRecordDataset(file).ignore_errors(log_warning=True)
-        if self._skipped is None:
-            return records
-        skipped = tf.gather(tf.constant(self._skipped, tf.int64), number)
-        return records.skip(skipped).take(tf.gather(self._sizes, number))
+    def stream(
+        self, seed: int, start: int = 0, shard: Shard | None = None
+    ) -> tf.data.Dataset:
+        shard = shard or Shard()
+        files, dealt = self._share(shard)
+        first, begun = divmod(start // shard.count, self.shard_size(shard))
+
+        def one_pass(number):
+            pass_seed = tf.stack([np.int64(seed), number])
+            order = tf.random.experimental.stateless_shuffle(files, pass_seed)
+            items = self._read(order, dealt)
+            items = _shuffled(items, self._shuffle_buffer, pass_seed)
+            is_first = tf.cast(tf.equal(number, first), tf.int64)
+            return items.skip(is_first * begun)
+
+        passes = tf.data.Dataset.range(first, INT64_MAX).flat_map(one_pass)
+        return tf.data.Dataset.zip((positions(start, shard), passes))
+
+    def scan(self, shard: Shard | None = None) -> tf.data.Dataset:
+        items = self._read(*self._share(shard or Shard()))
+        return tf.data.Dataset.zip((positions(0, shard), items))
+
+    def shard_size(self, shard: Shard) -> int:
+        files, dealt = self._share(shard)
+        return dealt.size_of(self._sizes[files].sum())
+
+    def check(self) -> Iterator[str]:
+        for file, name in enumerate(self._files):
+            items = self.read_file(tf.constant(file, tf.int64))
+            for number, error in corrupt_items(self, items):
+                yield f"{name}: image {number}: {error}"
 
     def decode(self, item: tf.Tensor) -> tuple[EncodedImage, tf.Tensor]:
         encoded, label = self._parse(item)
         return open_image(encoded, self._channels), label
 
-    def _name(self, file):
-        return self._files[file]
+    def read_file(self, number: tf.Tensor) -> tf.data.Dataset:
+        """Returns the records of a file; fails where it is damaged."""
+        records = tf.data.TFRecordDataset(tf.gather(self._files, number))
+        if self._skipped is None:
+            return records
+        skipped = tf.gather(tf.constant(self._skipped, tf.int64), number)
+        return records.skip(skipped).take(tf.gather(self._sizes, number))
+
+    def _share(self, shard):
+        """Returns the files that a shard reads, and how items are dealt."""
+        files = np.arange(len(self._sizes))
+        if len(files) < shard.count:
+            return files, shard
+        return files[shard.index :: shard.count], Shard()
+
+    def _read(self, order, dealt):
+        items = tf.data.Dataset.from_tensor_slices(order).interleave(
+            lambda file: self.read_file(file).ignore_errors(log_warning=True),
+            cycle_length=_PARALLEL_FILES,
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+        return items.shard(dealt.count, dealt.index)
 
 
 def parse_labelled(num_classes: int, first_label: int = 0) -> Parse:
     """Parses a `tf.train.Example` as ImageNet's; fails without valid label."""
-    features = {
-        IMAGE: tf.io.FixedLenFeature([], tf.string),
-        LABEL: tf.io.FixedLenFeature([], tf.int64),
-    }
 
     def parse(record):
-        example = tf.io.parse_single_example(record, features)
-        label = example[LABEL] - first_label
-        tf.debugging.assert_less(
-            tf.cast(label, tf.uint64),  # Negative ones become large.
-            tf.constant(num_classes, tf.uint64),
-            f"the label is none of {num_classes} classes",
-        )
-        return example[IMAGE], tf.cast(label, tf.int32)
+        encoded, label = parse_example(record, LABEL, [], tf.int64)
+        label -= first_label
+        is_class = (label >= 0) & (label < num_classes)
+        message = f"the label is none of {num_classes} classes"
+        tf.debugging.Assert(is_class, [message])
+        return encoded, tf.cast(label, tf.int32)
 
     return parse
 
 
-def parse_unlabelled(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Parses the image of a `tf.train.Example`; its label means nothing."""
-    features = {IMAGE: tf.io.FixedLenFeature([], tf.string)}
-    return tf.io.parse_single_example(record, features)[IMAGE], tf.constant(0)
+def parse_example(
+    record: tf.Tensor, label: str, shape: Sequence[int], dtype: tf.DType
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the bytes of an image file and a label of shape and type."""
+    features = {
+        IMAGE: tf.io.FixedLenFeature([], tf.string),
+        label: tf.io.FixedLenFeature(shape, dtype),
+    }
+    example = tf.io.parse_single_example(record, features)
+    return example[IMAGE], example[label]
 
 
 def read_records(
     path: str,
     validation_split: float = 0.02,
     shuffle_buffer: int = 16_384,
-    classes: int | None = None,
+    classes: int = 0,
     first_label: int | None = None,
     channels: int = 3,
 ) -> sets.ImageSet:
     """Reads the `ImageSet` of a folder of TFRecord files, as docs/data.md says.
 
-    Without validation files `validation_split` of the training files, the last
-    ones, at least one, are held out; 0 holds out none. `classes` is their
-    number; None stands for those of `classes.txt`, and `first_label=None` for
-    0, or 1 with ImageNet.
+    `classes` is their number if there is no classes.txt, `first_label` the
+    number of the first one; None for 0, or 1 with ImageNet.
     """
-    files = split_files(path)
+    files = _split_files(path)
     is_imagenet = len(files["train"]) == _IMAGENET_FILES
+    names = sets.read_class_names(path) or tuple(
+        map(str, range(classes or _IMAGENET_CLASSES * is_imagenet))
+    )
+    if not names:
+        raise ValueError(
+            f"The classes of {path} are unknown. Write their names to the file "
+            "classes.txt in it, one a line, or give their number: "
+            f"records:{path},classes=N"
+        )
     if validation_split and "validation" not in files:
-        kept = len(files["train"])
-        kept -= max(round(validation_split * kept), 1)
-        if not kept:
-            raise ValueError(
-                f"{path} must hold validation files, or several training "
-                "files, of which the last are held out. Received: one, and "
-                f"validation_split={validation_split} (0 holds out none)."
-            )
-        files["validation"] = files["train"][kept:]
-        files["train"] = files["train"][:kept]
-    names = _class_names(path, classes, is_imagenet)
+        train = files["train"]
+        kept = len(train) - max(round(validation_split * len(train)), 1)
+        files["train"], files["validation"] = train[:kept], train[kept:]
     first_label = int(is_imagenet) if first_label is None else first_label
-    one_of("first_label", first_label, (0, 1))
     parse = parse_labelled(len(names), first_label)
-    sources: dict[str, Any] = {"validation": None}
-    for split, found in files.items():
-        if is_imagenet and split == "train":
-            sizes = _IMAGENET_SIZES[: len(found)]
-        else:
-            sizes = count_records(found)
-        source = RecordSource(found, sizes, parse, shuffle_buffer, channels)
-        _check_labels(source, len(found), len(names), first_label)
-        sources[split] = source
-    return sets.ImageSet(f"records:{path}", names, channels, **sources)
+
+    def source(split) -> Any:
+        if not files.get(split):
+            return None
+        sizes = _IMAGENET_SIZES[: len(files[split])]
+        if split != "train" or not is_imagenet:
+            sizes = count_records(files[split])
+        return RecordSource(
+            files[split], sizes, parse, shuffle_buffer, channels
+        )
+
+    return sets.ImageSet(
+        f"records:{path}", names, channels, *map(source, sets.SPLITS)
+    )
 
 
-def split_files(
-    path: str, needed: Sequence[str] = ("train", "test")
-) -> dict[str, list[str]]:
+def _split_files(path):
     """Returns the files of each split."""
     named: dict[str, list[str]] = {}
     for file in matching(path, "*"):
@@ -151,12 +211,12 @@ def split_files(
         if re.search(r"-\d+-of-\d+|\.tfrecord", name):
             split = re.split(r"[^a-zA-Z]", name, maxsplit=1)[0]
             named.setdefault(split, []).append(file)
-    splits = sets.find_splits(path, named)
-    if missing := [split for split in needed if split not in splits]:
+    splits = sets.find_splits(named)
+    if not {"train", "test"} <= splits.keys():
         raise ValueError(
-            f"{path} must hold TFRecord files {missing[0]}-*-of-* or "
-            f"{missing[0]}*.tfrecord (for the test set validation-*-of-* as "
-            f"well). Received: {', '.join(named) or 'none'}."
+            f"{path} must hold TFRecord files train-*-of-* or train*.tfrecord, "
+            "and test-* or validation-* in the same way. Received: "
+            f"{', '.join(named) or 'none'}."
         )
     files = {split: named[name] for split, name in splits.items()}
     for found in files.values():
@@ -199,42 +259,21 @@ def _count(path):
     return count
 
 
-def _class_names(path, classes, is_imagenet):
-    count = classes or _IMAGENET_CLASSES * is_imagenet
-    names = sets.read_class_names(path) or tuple(map(str, range(count)))
-    if classes and len(names) != classes:
-        raise ValueError(
-            f"`classes` must be the number of names in {path}/classes.txt, "
-            f"{len(names)}. Received: {classes}."
-        )
-    if not names:
-        raise ValueError(
-            f"The classes of {path} are unknown. Write their names to the file "
-            "classes.txt in it, one a line, or give their number: "
-            f"records:{path},classes=N"
-        )
-    return names
+def _shuffled(elements, buffer_size, seed):
+    """Shuffles as `Dataset.shuffle` does, by a seed that may be a tensor.
 
-
-def _check_labels(source, num_files, num_classes, first_label):
-    """Raises a ValueError if one of the first labels is no class.
-
-    If labels count from another number, all are wrong.
+    The method itself mixes in the global seed, and fails if that is 0.
     """
-    feature = {LABEL: tf.io.FixedLenFeature([], tf.int64)}
-    each = max(_CHECKED_RECORDS // num_files, 1)
-    examples = (
-        tf.data.Dataset.range(num_files)
-        .flat_map(lambda number: source.read_file(number).take(each))
-        .map(lambda record: tf.io.parse_single_example(record, feature))
-        .ignore_errors()
+    spec = elements.element_spec
+    parts = tf.nest.flatten(spec)
+    variant = tf.raw_ops.ShuffleDataset(
+        input_dataset=tf.data.experimental.to_variant(elements),
+        buffer_size=tf.constant(buffer_size, tf.int64),
+        seed=seed[0],
+        # Both 0 would mean a random seed.
+        seed2=seed[1] + 1,
+        reshuffle_each_iteration=False,
+        output_types=[part.dtype for part in parts],
+        output_shapes=[part.shape for part in parts],
     )
-    labels = [int(x[LABEL]) for x in examples.as_numpy_iterator()]
-    last_label = first_label + num_classes - 1
-    stray = [x for x in labels if not first_label <= x <= last_label]
-    if stray:
-        raise ValueError(
-            f"The labels of {num_classes} classes must be from {first_label} "
-            f"to {last_label}. Received: {stray[0]}. Give another number of "
-            f"classes, or first_label={1 - first_label}."
-        )
+    return tf.data.experimental.from_variant(variant, spec)

@@ -1,6 +1,5 @@
 """Sets of labelled images in three splits: training, validation and test."""
 
-import collections
 import dataclasses
 import os
 from collections.abc import Iterable
@@ -61,23 +60,21 @@ class ImageSet:
     def __post_init__(self):
         object.__setattr__(self, "classes", tuple(self.classes))
         one_of("channels", self.channels, (1, 3))
-        if self.train is None or self.test is None:
+        if not (self.sizes.get("train") and self.sizes.get("test")):
             raise ValueError(
                 "`data` must hold training and test images. Received: "
                 f"{self.description}"
             )
-        counts = collections.Counter(name.strip() for name in self.classes)
-        wrong = [n for n in counts if counts[n] > 1 or not n or "\n" in n]
-        if wrong or len(counts) < 2:
+        last = len(self.classes) - 1
+        if last < 1 or len({*self.classes, ""}) < last + 2:
             raise ValueError(
                 f"{self.name} must have two classes or more, each of a name of "
-                "its own in one line. Received: "
-                f"{', '.join(wrong[:10] or counts)}."
+                f"its own. Received: {self.classes[:10]}."
             )
         for split, source in self.splits.items():
             if not isinstance(source, IndexedSource):
                 continue
-            labels, last = source.columns["label"], len(counts) - 1
+            labels = source.columns["label"]
             low, high = labels.min(), labels.max()
             if low < 0 or high > last:
                 raise ValueError(
@@ -88,14 +85,17 @@ class ImageSet:
     @property
     def splits(self) -> dict[str, Source]:
         """The splits that have images, by name."""
-        sources = {name: getattr(self, name) for name in SPLITS}
-        return {name: x for name, x in sources.items() if x is not None}
+        return {n: getattr(self, n) for n in SPLITS if getattr(self, n)}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of images of each split, by name."""
+        return {name: x.num_images for name, x in self.splits.items()}
 
     @property
     def description(self) -> str:
         """The name, the size of each split, and what was left out."""
-        sources = (self.train, self.validation, self.test)
-        train, validation, test = (x.num_images if x else 0 for x in sources)
+        train, validation, test = (self.sizes.get(name, 0) for name in SPLITS)
         sizes = (
             f"{self.name}: {train:,} training, {validation:,} validation and "
             f"{test:,} test images, {len(self.classes):,} classes"
@@ -123,22 +123,18 @@ def require_readable(images: ImageSet) -> None:
                 )
 
 
-def find_splits(path: str, names: Iterable[str]) -> dict[str, str]:
+def find_splits(names: Iterable[str]) -> dict[str, str]:
     """Returns the names, of folders or files, that mean a split, by split.
 
     Validation images are the test images where there are no others: many sets
     call them so.
     """
-    names, found = sorted(names), {}
-    for split, meanings in SPLITS.items():
-        meant = [name for name in names if name.lower() in meanings]
-        if len(meant) > 1:
-            raise ValueError(
-                f"{path} must have one name for its {split} images. Received: "
-                f"{' and '.join(meant)}."
-            )
-        if meant:
-            found[split] = meant[0]
+    found = {
+        split: name
+        for split, meanings in SPLITS.items()
+        for name in sorted(names, reverse=True)
+        if name.lower() in meanings
+    }
     if "validation" in found and "test" not in found:
         found["test"] = found.pop("validation")
     return found

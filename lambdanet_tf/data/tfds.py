@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.data.records import RecordSource
@@ -15,7 +14,6 @@ def read_tfds(
     validation_split: float = 0.02,
     data_dir: str | None = None,
     shuffle_buffer: int = 16_384,
-    download: bool = True,
 ) -> ImageSet:
     """Reads the `ImageSet` of a set of TensorFlow Datasets.
 
@@ -25,10 +23,16 @@ def read_tfds(
     used; else the last `validation_split` of the training images are.
     """
     tfds = require("tensorflow_datasets", extra="tfds")
-    builder = _prepared(tfds, name, data_dir, download)
+    builder = tfds.builder(name, data_dir=data_dir)
+    builder.download_and_prepare()
     info = builder.info
-    image, label = _features(tfds, name, info)
-    channels = image.shape[-1] or 3
+    features = dict(info.features)
+    if not {"image", "label"} <= features.keys():
+        raise ValueError(
+            "`data` must be a set with an `image` and a `label`. Received: "
+            f"{name}, with {', '.join(features)}."
+        )
+    channels = features["image"].shape[-1] or 3
     decoders = {"image": tfds.decode.SkipDecoding()}
 
     def parse(record):
@@ -50,47 +54,11 @@ def read_tfds(
 
     return ImageSet(
         f"tfds:{name}",
-        tuple(label.names),
+        tuple(features["label"].names),
         channels,
         *map(source, _splits(name, info.splits, validation_split)),
         notes=(f"version {info.version}",),
     )
-
-
-def _features(tfds, name, info):
-    """Returns the features of images and labels."""
-    features = dict(info.features)
-    image: Any = features.get("image")
-    label: Any = features.get("label")
-    is_labelled = isinstance(image, tfds.features.Image)
-    is_labelled &= isinstance(label, tfds.features.ClassLabel)
-    # Floats are kept as their bits, in a PNG file of other channels.
-    if not is_labelled or image.np_dtype not in (np.uint8, np.uint16):
-        raise ValueError(
-            "`data` must be a set with a `label` and an `image` of uint8. "
-            f"Received: {name}, with {features}."
-        )
-    return image, label
-
-
-def _prepared(tfds, name, data_dir, download):
-    """Returns the builder of a set, or says in a line why there is none.
-
-    TensorFlow Datasets raise errors of many types, some of hundreds of lines.
-    """
-    try:
-        builder = tfds.builder(name, data_dir=data_dir)
-        if download:
-            builder.download_and_prepare()
-        elif not builder.is_prepared():
-            raise ValueError(
-                f"not prepared in {builder.data_path}, and nothing is to be "
-                f"downloaded. Prepare it: tfds build {name}"
-            )
-    except Exception as error:
-        text = str(error).partition("\n")[0]
-        raise ValueError(f"tfds:{name}: {text}") from error
-    return builder
 
 
 def _splits(name, splits, validation_split):

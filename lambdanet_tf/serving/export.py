@@ -19,7 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lambdanet_tf import data
+from lambdanet_tf.data.images import image_dtype
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.serving import examples as kept
@@ -180,7 +180,7 @@ def options_for(run: Run, **changes: Any) -> ExportOptions:
         "activation": activation,
         "image_size": None if None in size else size,
         "evaluation_crop": run.recipe.get("evaluation_crop", 1.0),
-        "image_dtype": data.image_dtype(precision),
+        "image_dtype": image_dtype(precision),
     }
     return ExportOptions(**{**options, **changes})
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf import data
+from lambdanet_tf.data.folders import find_images
+from lambdanet_tf.data.images import as_png
 from lambdanet_tf.serving.inference import scores_of
 from lambdanet_tf.serving.versions import read_metadata
 
@@ -70,7 +71,7 @@ def predict_files(
         try:
             encoded = tf.io.read_file(file).numpy()
             if not encoded.startswith(_NATIVE):
-                encoded = data.as_png(encoded)
+                encoded = as_png(encoded)
             outputs = serve(tf.constant([encoded]))
         except tf.errors.InvalidArgumentError:
             error = f"no image of at most {max_pixels:,} pixels"
@@ -90,7 +91,5 @@ def image_files(paths: Iterable[str]) -> list[str]:
     return [
         file
         for path in paths
-        for file in (
-            data.find_images(path) if tf.io.gfile.isdir(path) else [path]
-        )
+        for file in (find_images(path) if tf.io.gfile.isdir(path) else [path])
     ]

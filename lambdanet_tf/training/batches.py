@@ -9,6 +9,7 @@ import tensorflow as tf
 from lambdanet_tf import data
 from lambdanet_tf.data import augment
 from lambdanet_tf.data.images import Image
+from lambdanet_tf.data.images import image_dtype
 from lambdanet_tf.data.images import resized
 from lambdanet_tf.data.sets import require_readable
 from lambdanet_tf.environment import require
@@ -293,7 +294,7 @@ def evaluation_crop(recipe: Recipe) -> data.EvaluationCrop:
     return data.EvaluationCrop(
         (recipe.image_size, recipe.image_size),
         recipe.evaluation_crop,
-        data.image_dtype(recipe.precision),
+        image_dtype(recipe.precision),
     )
 
 

@@ -75,23 +75,19 @@ def test_imagenet_is_known_by_its_files(tmp_path):
     assert element_labels_of(images.validation) == [999] * 20
 
 
-def test_labels_that_are_no_class_are_an_error(folder):
+def test_classes_that_cannot_be_meant_are_an_error(folder):
     (folder / "classes.txt").unlink()
-    for arguments, names, message in (
-        ("", "", "classes .* unknown.*classes.txt"),
-        (",classes=19", "", "from 0 to 18. Received: 19.*classes"),
-        (",classes=20,first_label=1", "", "from 1 to 20. Received: 0.*=0"),
-        (",classes=20,first_label=2", "", "`first_label` must be one of"),
-        ("", "a\n" * 20, "of a name of its own"),
-    ):
-        if names:
-            (folder / "classes.txt").write_text(names)
-        with pytest.raises(ValueError, match=message):
-            data.load_images(f"records:{folder}{arguments}")
+    with pytest.raises(ValueError, match="classes .* unknown.*classes.txt"):
+        data.load_images(f"records:{folder}")
+    assert len(data.load_images(f"records:{folder},classes=20").classes) == 20
+    (folder / "classes.txt").write_text("a\n" * 20)
+    with pytest.raises(ValueError, match="of a name of its own"):
+        data.load_images(f"records:{folder}")
 
 
 @pytest.mark.slow
-def test_a_corrupt_record_is_named_with_what_is_lost(folder):
+def test_a_corrupt_record_is_named(folder):
+    """Of its file, what is before it is read."""
     path = folder / "train-00002-of-00004"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
@@ -99,20 +95,22 @@ def test_a_corrupt_record_is_named_with_what_is_lost(folder):
     source = read_records(str(folder), validation_split=0.0).train
     _, labels = read_once(source)
     assert sorted(labels.tolist()) == [*range(12), *range(15, 20)]
-    line = f"{path}: image 2: the file is damaged from here on"
-    assert list(source.check()) == [line]
+    (line,) = source.check()
+    assert line.startswith(f"{path}: image 2: corrupted record at ")
 
 
 def test_a_stray_label_is_a_corrupt_image_that_says_so(tmp_path):
-    """The first labels are looked at when the set is read, not all."""
     contents = [example(png([9] * 3), n) for n in (0, 2**32, -1, 1)]
     write_file(tmp_path / "x", [*contents, example(b"no image", 0)])
-    source = RecordSource([str(tmp_path / "x")], [5], parse_labelled(2))
-    assert read_once(source)[1].tolist() == [0, 1]
-    *strays, corrupt = source.check()
-    text = "the label is none of 2 classes"
-    assert strays == [f"{tmp_path}/x: image {n}: {text}" for n in (1, 2)]
-    assert corrupt.startswith(f"{tmp_path}/x: image 4: ")
+    # ImageNet's files have one image more or less than the number says.
+    for size in (4, 5, 6):
+        source = RecordSource([str(tmp_path / "x")], [size], parse_labelled(2))
+        assert read_once(source)[1].tolist() == [0, 1]
+        *strays, corrupt = source.check()
+        for number, line in zip((1, 2), strays, strict=True):
+            assert line.startswith(f"{tmp_path}/x: image {number}: ")
+            assert "the label is none of 2 classes" in line
+        assert corrupt.startswith(f"{tmp_path}/x: image 4: ")
 
 
 def test_records_of_another_kind_are_an_error(tmp_path):
@@ -124,7 +122,7 @@ def test_records_of_another_kind_are_an_error(tmp_path):
 
 def test_one_file_has_none_to_hold_out(tmp_path):
     write_parts(tmp_path, train=examples(range(4)), test=examples(range(4)))
-    with pytest.raises(ValueError, match="several training files.*: one"):
+    with pytest.raises(ValueError, match="0 training, 4 validation and 4 test"):
         read_records(str(tmp_path), 0.1, classes=4)
     assert sizes(read_records(str(tmp_path), 0, classes=4)) == [4, 0, 4]
 
@@ -138,9 +136,6 @@ def test_files_that_cannot_be_meant_are_an_error_before_training(folder):
         read_records(str(folder))
     path.unlink()
     with pytest.raises(ValueError, match="all 4 files train-.*Received: 3"):
-        read_records(str(folder))
-    write_records(folder, "val", 1, 2)
-    with pytest.raises(ValueError, match="one name for its validation images"):
         read_records(str(folder))
     with pytest.raises(ValueError, match=r"TFRecord files train-\*-of-\*"):
         read_records(str(folder / "nothing"))
@@ -186,7 +181,7 @@ def tiny_sets(tmp_path_factory):
 
 @pytest.mark.slow
 def test_tfds(tiny_sets):
-    images = read_tfds("tiny_pictures", 0.1, tiny_sets, download=False)
+    images = read_tfds("tiny_pictures", 0.1, tiny_sets)
     assert len(images.classes) == 40
     assert sizes(images) == [36, 4, 10]
     both = element_labels_of(images.train)
@@ -203,22 +198,10 @@ def test_imagenet_is_tested_on_its_validation_images(tiny_sets):
     assert images.test.decode(next(iter(images.test.scan()))[1])
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("cifra10", "tfds:cifra10: Dataset cifra10 not found"),
-        ("cifar10:9.9.9", "tfds:cifar10:9.9.9: .*cannot be loaded at version"),
-        ("cifar10", "tfds:cifar10: not prepared in"),
-        ("tiny_pictures", "tfds:tiny_pictures: not prepared in"),
-    ],
-)
-@pytest.mark.usefixtures("tiny_sets")
-def test_what_tfds_does_not_have_is_one_sentence(tmp_path, name, message):
-    """It cannot have touched the network: no file is left."""
-    with pytest.raises(ValueError, match=message) as raised:
-        read_tfds(name, data_dir=str(tmp_path), download=False)
-    assert "\n" not in str(raised.value)
-    assert list(tmp_path.iterdir()) == []
+def test_a_set_that_tfds_does_not_have_is_its_own_error(tmp_path):
+    pytest.importorskip("tensorflow_datasets")
+    with pytest.raises(ValueError, match="Dataset cifra10 not found"):
+        data.load_images("tfds:cifra10", data_dir=str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -226,7 +209,7 @@ def test_what_tfds_does_not_have_is_one_sentence(tmp_path, name, message):
     [
         ("digit", "`data` must be one of digits.*Did you mean 'digits'"),
         ("record:x", "Did you mean 'records'"),
-        ("folder:x,classes=3", r"folder: takes \(channels\)"),
+        ("folder:x,classes=3", "`options of folder:` must be one of"),
         ("arrays:nothing.npz", "nothing.npz must be a whole .npz file"),
     ],
 )
@@ -268,16 +251,14 @@ def test_arrays_from_a_file(tmp_path):
         ({"x_train": np.full((20, 4, 4), np.nan)}, "from nan to nan"),
         ({"x_train": np.zeros((20, 8))}, r"\(number, height, width, chan"),
         ({"y_train": np.arange(19)}, r"shape \(number,\). Received: .*\(19,\)"),
-        ({"y_train": np.arange(20) + 0.5}, "whole numbers. Received: float"),
         ({"y_train": np.arange(20) % 6, "classes": ["a", "b"]}, "0 to 5"),
         ({"y_train": np.arange(20) % 2 - 1}, "Received: -1 to "),
         ({"y_train": np.array(["a", "b"] * 10)}, "invalid literal for int"),
         ({"y_train": np.array([0, 1] * 10, object)}, "Object arrays"),
-        ({"classes": np.array(["a", "a"])}, "name of its own .*Received: a"),
-        ({"classes": np.array(["a\nb", "c"])}, "(?s)in one line. .*a.b"),
-        ({"classes": np.array(["a", ""])}, "in one line"),
-        ({"x_train": PIXELS[:0], "y_train": []}, "at least one image"),
-        ({"x_test": PIXELS[:0], "y_test": []}, "at least one image"),
+        ({"classes": np.array(["a", "a"])}, "name of its own.*'a', 'a'"),
+        ({"classes": np.array(["a", ""])}, "name of its own"),
+        ({"x_train": PIXELS[:0], "y_train": []}, "without 0"),
+        ({"x_test": PIXELS[:0], "y_test": []}, "without 0"),
         ({"y_train": np.zeros(20), "y_test": np.zeros(20)}, "two classes or"),
     ],
 )

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf.data.images import resized
+from lambdanet_tf.data.records import RecordSource
 
 
 def png(color, size=(8, 8)):
@@ -35,11 +36,11 @@ def sizes(images):
     return [part.num_images if part else 0 for part in parts]
 
 
-class Files(data.StreamedSource):
+class Files(RecordSource):
     """Files of unequal size; the label of each image is its number."""
 
     def __init__(self, *sizes):
-        super().__init__(sizes, shuffle_buffer=4)
+        super().__init__([""] * len(sizes), sizes, None, shuffle_buffer=4)
         self._bounds = tf.constant([0, *np.cumsum(sizes)], tf.int64)
 
     def read_file(self, number):

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from lambdanet_tf import cli
 from lambdanet_tf import data
+from lambdanet_tf.data.folders import find_images
+from lambdanet_tf.data.folders import read_folder
 from lambdanet_tf.data.images import open_image
 from lambdanet_tf.environment import require
 from tests.support.image_sets import png
@@ -81,14 +83,14 @@ def test_a_cut_jpeg_and_a_header_that_promises_too_much_are_bad():
 def test_hidden_folders_hold_no_images(tmp_path):
     hidden = "a/.ipynb_checkpoints/0.png"
     write_files(tmp_path, {"a/0.png": png([1, 2, 3]), hidden: b""})
-    found = data.folders.find_images(str(tmp_path))
+    found = find_images(str(tmp_path))
     assert found == [str(tmp_path / "a" / "0.png")]
 
 
 def test_names_with_spaces_at_their_ends_are_read_and_checked(tmp_path, capsys):
     names = [f"{kind}/{i}.png " for kind in ("cat ", "dog") for i in range(10)]
     write_files(tmp_path, dict.fromkeys(names, png([1, 2, 3])))
-    assert data.read_folder(str(tmp_path), 0.0).classes == ("cat", "dog")
+    assert read_folder(str(tmp_path), 0.0).classes == ("cat", "dog")
     assert cli.main(["check", str(tmp_path)]) == 0
     (tmp_path / names[2]).write_bytes(b"a text")
     assert cli.main(["check", f"folder:{tmp_path}"]) == 1
