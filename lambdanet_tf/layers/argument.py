@@ -147,7 +147,6 @@ class KerasArguments(_Declared):
     """What either Keras takes for any layer."""
 
     activity_regularizer: Any = None
-    autocast: bool = True
     batch_input_shape: Any = None
     batch_size: int | None = None
     dtype: Any = None

@@ -6,6 +6,7 @@ import tensorflow as tf
 from lambdanet_tf.environment import is_compiled_by_xla
 from lambdanet_tf.layers.base import refuse_other_keras
 
+NORM_MOMENTUM = 0.9  # of every layer and network that does not say another
 _FUSED = (tf.float16, tf.bfloat16, tf.float32)
 
 
@@ -21,7 +22,8 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
     float32, without a mask and without the statistics of other replicas.
     Otherwise it is computed in two passes, in float32 or wider: also in eager
     calls on a CPU, where threads must not share the operation, and in what XLA
-    compiles. Axes other than the last are left to Keras' layer.
+    compiles. Keras' own layer computes axes other than the last, `renorm` and
+    `virtual_batch_size`.
 
     Under both Kerases and for every rank, the variance that moves the average
     is that of the batch, divided by its number of values. A batch without
@@ -38,7 +40,7 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
     Reference: [Ioffe and Szegedy, 2015](https://arxiv.org/abs/1502.03167).
     """
 
-    def __init__(self, axis=-1, momentum=0.9, *args, **kwargs):
+    def __init__(self, axis=-1, momentum=NORM_MOMENTUM, *args, **kwargs):
         super().__init__(axis, momentum, *args, **kwargs)
 
     def __call__(self, inputs, *args, **kwargs):
@@ -52,7 +54,10 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
         else:
             known = bool(training)
         rank, axes = len(inputs.shape), tf.nest.flatten(self.axis)
-        if known is None or [axis % rank for axis in axes] != [rank - 1]:
+        others = [axis for axis in axes if axis % rank != rank - 1]
+        for name in ("renorm", "virtual_batch_size"):
+            others += [name] if getattr(self, name, None) else []
+        if known is None or others:
             return super().call(inputs, training=training, mask=mask)
         training = bool(known and self.trainable)
         replica = self._replica() if training else None
@@ -143,7 +148,9 @@ def _moments(x, mask, replica):
     axes = list(range(len(x.shape) - 1))
     count = tf.size(x) // x.shape[-1]
     if mask is not None:
-        mask = tf.cast(mask, tf.bool)[..., None]
+        mask = tf.cast(mask, tf.bool)
+        mask.shape.assert_has_rank(len(axes))
+        mask = mask[..., None]
         count = tf.reduce_sum(tf.cast(mask, tf.int32))
     count = tf.fill(x.shape[-1:], tf.cast(count, x.dtype))
 

@@ -11,6 +11,7 @@ from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.layers import grids
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import keras_argument
+from lambdanet_tf.layers.batch_normalization import NORM_MOMENTUM
 from lambdanet_tf.layers.batch_normalization import BatchNormalization
 from lambdanet_tf.layers.context import with_keras_masks
 from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
@@ -54,7 +55,7 @@ class LambdaBase(ProjectionLayer):
         default=None, choices=("softmax", None)
     )
     use_batch_norm: bool | None = argument(default=None, check=boolean)
-    norm_momentum: float = argument(default=0.9, check=fraction)
+    norm_momentum: float = argument(default=NORM_MOMENTUM, check=fraction)
     norm_epsilon: float = argument(default=1e-3, check=fraction)
     use_sync_bn: bool = argument(default=False, check=boolean)
     position_bias_initializer: Any = keras_argument(default="zeros")
@@ -167,15 +168,14 @@ class LambdaBase(ProjectionLayer):
         """Returns the geometry of a grid, and the plan of a call on it."""
         # Keras 2 may say `training` with a tensor: then it can be both.
         training = tf.is_tensor(training) or bool(training)
-        key = *grid, training, batch, ops.target_device()
-        is_static = not any(map(tf.is_tensor, grid))
-        place = self._places.found.get(key) if is_static else None
-        if place is None:
+        key: Any = *grid, training, batch, ops.target_device()
+        found = self._places.found
+        if any(map(tf.is_tensor, grid)):  # of one trace
+            key, found = None, {}
+        if key not in found:
             geometry = self._geometry(grid)
-            place = geometry, self._plan(geometry, training, batch)
-            if is_static:
-                self._places.found[key] = place
-        return place
+            found[key] = geometry, self._plan(geometry, training, batch)
+        return found[key]
 
     def _outputs(self, operands, place, training, state=None):
         """Returns `ops.lambda_output` of what `_operands` returns."""

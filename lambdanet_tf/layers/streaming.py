@@ -95,6 +95,7 @@ class StreamingLambda(LambdaBase):
         """
         mask = with_keras_masks(inputs, {"mask": mask})["mask"]
         inputs = tf.cast(inputs, self.compute_dtype)
+        state = tf.nest.map_structure(tf.convert_to_tensor, state or {})
         taps, stride, dilation = self._causal_window()
         self._check_step(inputs, state, stride)
         real = ops.padding_mask(inputs, mask=mask)
@@ -118,7 +119,7 @@ class StreamingLambda(LambdaBase):
 
     def _check_step(self, inputs, state, stride):
         grids.check_grid("inputs", inputs.shape)
-        spec, state = self.state_spec(inputs.shape[0]), state or {}
+        spec = self.state_spec(inputs.shape[0])
         if state.keys() != spec.keys() or not all(
             part.is_compatible_with(state[name]) for name, part in spec.items()
         ):

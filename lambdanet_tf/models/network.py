@@ -10,6 +10,7 @@ from lambdanet_tf.arguments import boolean
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.layers import Dropout
+from lambdanet_tf.layers.batch_normalization import NORM_MOMENTUM
 from lambdanet_tf.models.images import rescaling
 from lambdanet_tf.models.layer_factory import LayerFactory
 from lambdanet_tf.models.pretrained import load_initial
@@ -32,7 +33,7 @@ def Network(
     implementation="auto",
     kernel_initializer="he_normal",
     kernel_regularizer=None,
-    norm_momentum=0.9,
+    norm_momentum=NORM_MOMENTUM,
     use_sync_bn=False,
     **changes: Any,
 ) -> tf.keras.Model:

@@ -21,6 +21,10 @@ def initial_state(layer: Any, batch_size: int | tf.Tensor) -> dict:
 
 def step(layer: Any, inputs: tf.Tensor, state: dict) -> tuple[tf.Tensor, dict]:
     """Returns the outputs of the next positions, and the next state."""
+    if "inputs" not in state:
+        raise ValueError(
+            f"`state` must come from this model. Received none of {layer.name}."
+        )
     new = tf.cast(inputs, layer.compute_dtype)
     x = tf.concat([state["inputs"], new], axis=1)
     outputs = tf.nn.convolution(

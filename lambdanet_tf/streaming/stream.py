@@ -93,13 +93,15 @@ def step(
         ValueError: as `state_spec`; if the inputs or the state do not fit.
     """
     tested(model)
-    names = _initial_state(model, 1).keys()
-    if not isinstance(state, dict) or state.keys() != names:
+    arguments = (tf.convert_to_tensor(inputs),), {}
+    given = state if isinstance(state, dict) else {}
+    outputs, after = _stepped(model, arguments, given)
+    if after.keys() != given.keys():
         raise ValueError(
-            f"`state` must come from this model, by layer: {[*names]}. "
-            f"Received: state={state!r}."
+            f"`state` must come from this model, by layer: {[*after]}. "
+            f"Received: {[*given]}."
         )
-    return _stepped(model, ((tf.convert_to_tensor(inputs),), {}), state)
+    return outputs, after
 
 
 def has_step(layer: Any) -> bool:

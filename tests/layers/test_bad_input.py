@@ -148,7 +148,7 @@ _LONGER, _NARROWER = np.zeros([1, 6, 8], "float32"), _TEXT[..., :4]
 BUILT = [
     ("LambdaConv", {}, _MAP, _A_LINE),
     ("RelativeAttention", {"position_embedding": "joint"}, _MAP, _A_LINE),
-    ("RelativePositionEmbedding", {}, _MAP, _A_LINE),
+    ("RelativePositionEmbedding", {}, _MAP, r"None\).*\(.*5, 5, 8\)"),
     ("LambdaConv", {}, _NARROWER, "8.*4|4.*8"),
     ("SqueezeExcite", {}, _NARROWER, "8.*4|4.*8"),
     ("LambdaLayer", {"scope": 3}, _NARROWER, "8.*4|4.*8"),

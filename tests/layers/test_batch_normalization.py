@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import layers
+from lambdanet_tf.environment import KERAS_3
 from tests.support import checks
 
 pytestmark = pytest.mark.every_lane
@@ -173,6 +174,39 @@ def test_batches_of_no_value_or_one(shape, mask, values, compiled, rng):
         checks.assert_close(output, expected, 1e-4)
     for now, average in zip(layer.get_weights()[2:], averages, strict=True):
         checks.assert_close(now, average, 1e-5 if values else 0)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_training_can_be_a_tensor(training, rng):
+    """In eager calls and in graphs; under Keras 2 also of unknown value."""
+    x = tf.constant(rng.normal(size=[4, 5, 6]), tf.float32)
+    for layer in (built(x.shape, rng), layers.LambdaLayer(8, scope=3)):
+        layer(x)
+
+        def known(x, _, layer=layer):
+            return layer(x, training=tf.constant(training))
+
+        def unknown(x, training, layer=layer):
+            return layer(x, training=training)
+
+        calls = [unknown, known, tf.function(known)]
+        calls += [] if KERAS_3 else [tf.function(unknown)]
+        start, found = layer.get_weights(), []
+        for number, call in enumerate(calls):
+            layer.set_weights(start)
+            given = tf.constant(training) if number else training
+            found.append([call(x, given), *layer.get_weights()])
+        for other in found[1:]:
+            checks.assert_each_close(other, found[0], 1e-5)
+
+
+def test_renorm_is_keras_own_and_masks_have_one_rank():
+    x = tf.constant(np.linspace(-3, 7, 24).reshape(4, 3, 2), tf.float32)
+    ours = layers.BatchNormalization(renorm=True, momentum=0.99)
+    theirs = tf.keras.layers.BatchNormalization(renorm=True)
+    checks.assert_close(ours(x, training=True), theirs(x, training=True), 1e-6)
+    with pytest.raises(ValueError, match="rank"):
+        layers.BatchNormalization()(x, training=True, mask=tf.ones([4]) > 0)
 
 
 @pytest.mark.parametrize(("sizes", "is_masked"), [((3, 2), True), _OF_FOUR])

@@ -102,6 +102,15 @@ def test_what_cannot_stream_is_refused(row):
             call()
 
 
+def test_states_are_arrays_and_variables_too():
+    layer, inputs = make("layer"), tf.ones([2, 1, CHANNELS])
+    _, state = layer.step(inputs, layer.initial_state(2))
+    expected = layer.step(inputs, state)
+    for kind in (np.asarray, tf.Variable):
+        found = layer.step(inputs, tf.nest.map_structure(kind, state))
+        tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
+
+
 def test_wrong_pieces_and_states_are_refused():
     layer, inputs = make("layer"), tf.zeros([2, 1, CHANNELS])
     state = layer.initial_state(2)

@@ -101,6 +101,13 @@ def test_config_tells_the_truth(layer_type):
             assert copy.compute_dtype == "bfloat16"
 
 
+def test_activity_regularizers_are_kept():
+    layer = LambdaLayer(**_SIZE, activity_regularizer="l2")
+    copy = LambdaLayer.from_config(checks.plain(layer.get_config()))
+    copy(tf.ones([1, 3, 4]))
+    assert len(copy.losses) == 1
+
+
 class Block(tf.keras.layers.Layer):
     """A user's own block, which makes its layers in the constructor."""
 
