@@ -13,6 +13,7 @@ Nothing here imports TensorFlow.
 import argparse
 import dataclasses
 import json
+import math
 import os
 import re
 import sys
@@ -265,7 +266,8 @@ def _check_bounds(name, value, bounds):
         fits = low <= value < below
         allowed = f"be at least {low} and below {below}"
     else:
-        fits, allowed = low is None or value >= low, f"be at least {low}"
+        fits = low is None or low <= value < math.inf
+        allowed = f"be a finite number of at least {low}"
     if not fits:
         raise ValueError(
             f"`{name}` must {allowed}. Received: {name}={value!r}."

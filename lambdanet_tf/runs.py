@@ -143,6 +143,7 @@ class RunFolder:
 
     def __init__(self, path: str | os.PathLike):
         self.path = os.fspath(path)
+        files.check_file_system(self.path)
         self._events = None
 
     @classmethod

@@ -1,12 +1,13 @@
 """The commands `train` and `label`."""
 
 import argparse
-import importlib
+import importlib.util
 import os
 import sys
 
 from lambdanet_tf import config
 from lambdanet_tf import training
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.config import program
 from lambdanet_tf.training.options import ON_TF_KERAS
 from lambdanet_tf.training.options import LabelOptions
@@ -52,10 +53,10 @@ def train_parser() -> config.Parser:
     parser = config.Parser(
         prog=program("train"), usage="%(prog)s [flags]", description=_TRAIN
     )
-    names = [f"  {line}" for line in listing(brief=True)]
+    names = [f"  {line}" for line in listing()]
     what = parser.add_argument_group(
         "what to train",
-        "\n".join(["the recipes (more with --list-recipes):", *names]),
+        "\n".join(["the recipes:", *names]),
     )
     recipe = what.add_mutually_exclusive_group()
     recipe.add_argument(
@@ -67,11 +68,6 @@ def train_parser() -> config.Parser:
         "--recipe-file",
         metavar="FILE",
         help="a JSON file of recipe fields, or the run.json of a run",
-    )
-    what.add_argument(
-        "--list-recipes",
-        action="store_true",
-        help="print the commands and the results of the recipes, and exit",
     )
     what.add_argument(
         "--dry-run",
@@ -87,10 +83,7 @@ def train_parser() -> config.Parser:
 
 
 def train(given: argparse.Namespace) -> int:
-    """Trains, or lists the recipes; returns the exit code."""
-    if given.list_recipes:
-        print("\n".join(listing()))
-        return 0
+    """Trains; returns the exit code."""
     options = RunOptions(**config.given(given, RunOptions))
     changes = config.given(given, Recipe)
     if not given.recipe_file and not options.run_dir:
@@ -126,6 +119,11 @@ def choose_keras(options: RunOptions) -> None:
     kind = strategy_kind(options)
     chosen = os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
     if kind in ON_TF_KERAS and not chosen:
+        if importlib.util.find_spec("tf_keras") is None:
+            raise UserError(
+                f"Strategy {kind} trains on tf_keras, which is not installed: "
+                'pip install "lambdanet-tf[cluster]".'
+            )
         os.environ["TF_USE_LEGACY_KERAS"] = "1"
         print(
             f"{program('train')}: strategy {kind}: training on tf_keras, not "
@@ -148,12 +146,11 @@ def label_parser() -> config.Parser:
 
 def label(given: argparse.Namespace) -> int:
     """Labels images with a run's network; returns the exit code."""
-    teacher = importlib.import_module("lambdanet_tf.training.teacher")
-    report = teacher.label_images(
+    training.label_images(
         training.RunFolder(given.run).read(),
         given.images,
         given.folder,
         LabelOptions(**config.given(given, LabelOptions)),
     )
-    print(f"\n{teacher.table(report)}\n\nWrote {given.folder}")
+    print(f"Wrote {given.folder}")
     return 0

@@ -104,8 +104,7 @@ def write_example(encoded: bytes, probabilities: np.ndarray) -> bytes:
     return example.SerializeToString()
 
 
-def read_probabilities(record: bytes) -> np.ndarray:
-    """Returns the probabilities of a record, float32 `(classes,)`."""
+def read_label(record: bytes) -> int:
+    """Returns the likeliest class of a record."""
     example = tf.train.Example.FromString(record)
-    values = example.features.feature[PROBABILITIES]
-    return np.array(values.float_list.value, np.float32)
+    return example.features.feature[records.LABEL].int64_list.value[0]

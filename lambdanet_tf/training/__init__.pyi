@@ -1,7 +1,7 @@
 from lambdanet_tf.runs import RunFolder as RunFolder
 from lambdanet_tf.training.averages import Averages as Averages
+from lambdanet_tf.training.averages import UseAverages as UseAverages
 from lambdanet_tf.training.batches import InputPipeline as InputPipeline
-from lambdanet_tf.training.callbacks import UseAverages as UseAverages
 from lambdanet_tf.training.loop import train as train
 from lambdanet_tf.training.network import compile_network as compile_network
 from lambdanet_tf.training.network import recipe_network as recipe_network

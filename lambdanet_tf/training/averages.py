@@ -6,12 +6,12 @@ normalization, have no warm-up, and start differently in Keras 2 and Keras 3.
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.environment import tf_variable
-from lambdanet_tf.models.graph import layers_in
 
 
 class Averages:
@@ -21,10 +21,10 @@ class Averages:
 
         a <- d a + (1 - d) w,    d = min(decay, (1 + t) / (10 + t))
 
-    The statistics of batch normalization are averaged like the weights. If each
-    replica has its own, their mean is averaged. Averages are float32 at least:
-    a small step would be lost in float16 or bfloat16. Create the averages in
-    the scope of the model's strategy.
+    The statistics of batch normalization are averaged like the weights; if each
+    replica has its own, those of the first. Averages are float32 at least: a
+    small step would be lost in float16 or bfloat16. Create the averages in the
+    scope of the model's strategy.
 
     Args:
         model: built.
@@ -53,15 +53,11 @@ class Averages:
         self._decay = fraction("decay", decay, below_one=True)
         variables = [tf_variable(weight) for weight in model.weights]
         self.weights = [v for v in variables if v.dtype.is_floating and decay]
-        shared = _synchronized(model)
-        self._of_replicas = [
-            index
-            for index, weight in enumerate(self.weights)
-            if not weight.trainable and id(weight) not in shared
-        ]
         self.variables = [
             tf.Variable(
-                _widened(weight),
+                tf.cast(weight, tf.float32)
+                if weight.dtype.size < 4
+                else weight,
                 trainable=False,
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
@@ -80,18 +76,12 @@ class Averages:
         Args:
             updates: number of updates so far, this one included: t.
         """
-        if not self.weights:
-            return
-        context = tf.distribute.get_replica_context()
-        means = [_widened(self.weights[index]) for index in self._of_replicas]
-        if context.num_replicas_in_sync > 1 and means:
-            means = context.all_reduce("mean", means)
-        statistics = dict(zip(self._of_replicas, means, strict=True))
         updates = tf.cast(updates, tf.float32)
         decay = tf.minimum(self._decay, (1.0 + updates) / (10.0 + updates))
-        context.merge_call(self._move, args=(statistics, 1.0 - decay))
+        context = tf.distribute.get_replica_context()
+        context.merge_call(self._move, args=(1.0 - decay,))
 
-    def _move(self, strategy, statistics, rate):
+    def _move(self, strategy, rate):
         """Moves the copy of every replica; runs once for all replicas."""
 
         def move(average, value, rate):
@@ -99,12 +89,9 @@ class Averages:
             value = tf.cast(value, average.dtype)
             average.assign_sub(rate * (average - value))
 
-        for index, weight in enumerate(self.weights):
+        for pair in zip(self.variables, self.weights, strict=True):
             strategy.extended.update(
-                self.variables[index],
-                move,
-                args=(statistics.get(index, weight), rate),
-                group=False,
+                pair[0], move, args=(pair[1], rate), group=False
             )
 
     def swap(self) -> None:
@@ -127,17 +114,78 @@ class Averages:
             self.swap()
 
 
-def _widened(value):
-    """Returns a value in float32 at least."""
-    value = tf.convert_to_tensor(value)
-    return tf.cast(value, tf.float32) if value.dtype.size < 4 else value
+class UseAverages(tf.keras.callbacks.Callback):
+    """Averages weights and statistics in `model.fit` and evaluates them.
 
+    For any optimizer of Keras. The averages move after each batch. They take
+    the place of the weights during validation, for callbacks further down the
+    list at the end of each epoch, and for good when the training ends:
 
-def _synchronized(model):
-    """Returns the ids of the statistics that replicas compute together."""
-    return {
-        id(tf_variable(weight))
-        for layer in layers_in(model)
-        if getattr(layer, "synchronized", False)
-        for weight in layer.weights
-    }
+        model.fit(..., validation_data=..., callbacks=[
+            tf.keras.callbacks.BackupAndRestore("backup"),  # trained weights
+            training.UseAverages(0.999),
+            tf.keras.callbacks.ModelCheckpoint("best.keras", ...),  # averages
+        ])
+
+    Each `fit` begins its averages from the weights that the model has then,
+    also one that `BackupAndRestore` resumes.
+
+    Args:
+        decay: of `Averages`.
+
+    Examples:
+        >>> model = tf.keras.Sequential(
+        ...     [tf.keras.Input((2,)), tf.keras.layers.Dense(1)]
+        ... )
+        >>> model.compile("sgd", "mse")
+        >>> x, y = tf.zeros([4, 2]), tf.zeros([4, 1])
+        >>> history = model.fit(x, y, verbose=0, callbacks=[UseAverages(0.9)])
+    """
+
+    def __init__(self, decay: float = 0.9999):
+        super().__init__()
+        self._decay = decay
+        self._averages: Averages | None = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._averages, self._updates = None, 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._put(averages=False)
+        if self._averages is None and self.model.built:
+            self._begin()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self._averages is None:  # The first batch has built the model.
+            self._begin()
+        self._updates += 1
+        self._update(tf.constant(self._updates))
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self._put(averages=True)
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self._put(averages=False)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._put(averages=True)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._put(averages=True)
+        self._averages = None
+
+    def _begin(self):
+        strategy = self.model.distribute_strategy
+        with strategy.scope():
+            averages = self._averages = Averages(self.model, self._decay)
+
+        @tf.function
+        def update(updates):
+            strategy.run(averages.update, args=(updates,))
+
+        self._update = update
+
+    def _put(self, averages):
+        """Gives the model the averages, or the trained weights."""
+        if self._averages and self._averages.is_swapped != averages:
+            self._averages.swap()

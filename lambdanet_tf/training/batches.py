@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -65,17 +66,12 @@ class InputPipeline:
         self._crop = evaluation_crop(recipe)
         self._augment = augmentation(recipe)
         self._evaluations = {}
-        if recipe.randaugment_layers and images.channels != 3:
-            raise ValueError(
-                "`randaugment_layers` must be 0 for gray images: it changes "
-                f"colors. Received: {recipe.randaugment_layers}."
-            )
         replicas = self.strategy.num_replicas_in_sync
-        per_replica, rest = divmod(recipe.batch_size, replicas)
-        # Sources of a batch, with the number of its images and the seed.
-        self._trained_on = [(images.train, per_replica, recipe.seed)]
+        size, rest = divmod(recipe.batch_size, replicas)
+        # Sources of a replica's batch, with the number of images and the seed.
+        self._trained_on = [(images.train, size, recipe.seed)]
         if recipe.pseudo_labels:
-            self._add_pseudo_labels(per_replica)
+            self._add_pseudo_labels()
         labelled = replicas * self._trained_on[0][1]
         self.steps_per_epoch = images.train.num_images // max(labelled, 1)
         if rest or not self.steps_per_epoch:
@@ -87,16 +83,16 @@ class InputPipeline:
             )
         require_readable(images)
 
-    def _add_pseudo_labels(self, batch_size):
+    def _add_pseudo_labels(self):
         """Makes some images of each batch those that a teacher has labelled."""
         recipe, images = self.recipe, self.images
-        ratio = recipe.pseudo_label_ratio
-        labelled = round(batch_size / (1.0 + ratio))
-        if not 0 < labelled < batch_size:
+        ((train, size, seed),) = self._trained_on
+        labelled = round(size / (1.0 + recipe.pseudo_label_ratio))
+        if not 0 < labelled < size:
             raise ValueError(
                 "`pseudo_label_ratio` must leave both kinds of images in the "
-                f"batch of a replica. Received: {ratio} for {batch_size} "
-                "images."
+                "batch of a replica. Received: "
+                f"{recipe.pseudo_label_ratio} for {size} images."
             )
         source = data.read_pseudo_labels(
             recipe.pseudo_labels,
@@ -104,14 +100,9 @@ class InputPipeline:
             images.channels,
             recipe.shuffle_buffer,
         )
-        self._trained_on = [
-            (images.train, labelled, recipe.seed),
-            (source, batch_size - labelled, _MAX_SEED - recipe.seed),
-        ]
-        note = (
-            f"{source.num_images:,} pseudo-labelled images of "
-            f"{recipe.pseudo_labels}, {ratio:g} for each labelled one"
-        )
+        other = source, size - labelled, _MAX_SEED - seed
+        self._trained_on = [(train, labelled, seed), other]
+        note = f"{source.num_images:,} pseudo-labelled images"
         self.images = dataclasses.replace(images, notes=(*images.notes, note))
 
     def training(self, step: int = 0) -> tf.distribute.DistributedDataset:
@@ -123,11 +114,12 @@ class InputPipeline:
         Returns:
             A distributed dataset of (images, labels).
         """
-
-        def make(context):
-            return self.training_batches(step, _shard(context))
-
-        return self.strategy.distribute_datasets_from_function(make)
+        batches = self.strategy.distribute_datasets_from_function(
+            lambda context: self.training_batches(step, _shard(context))
+        )
+        if not isinstance(batches, tf.data.Dataset):
+            batches.map = _refuse_class_weight  # Keras calls it in `fit`.
+        return batches
 
     def training_batches(
         self, step: int = 0, shard: data.Shard | None = None
@@ -142,28 +134,23 @@ class InputPipeline:
             A dataset of (images, labels), each batch that of one replica.
         """
         first = step * self.strategy.num_replicas_in_sync
-        batches = [
-            self._augmented(source, seed, first * number, shard).batch(
-                number, drop_remainder=True
-            )
-            for source, number, seed in self._trained_on
-        ]
+
+        def part(source, size, seed):
+            def prepare(image, label, position):
+                pixels = self._augment(image, data.element_seed(seed, position))
+                return self._pair(pixels, label)
+
+            elements = source.stream(seed, first * size, shard)
+            examples = source.examples(elements, prepare)
+            return examples.batch(size, drop_remainder=True)
 
         def join(*parts):
             columns = zip(*parts, strict=True)
             return tuple(tf.concat(column, axis=0) for column in columns)
 
-        joined = tf.data.Dataset.zip(tuple(batches)).map(join)
+        parts = tuple(part(*each) for each in self._trained_on)
+        joined = tf.data.Dataset.zip(parts).map(join)
         return joined.prefetch(tf.data.AUTOTUNE)
-
-    def _augmented(self, source, seed, start, shard):
-        """Returns the training images of one source, with their labels."""
-
-        def prepare(image, label, position):
-            pixels = self._augment(image, data.element_seed(seed, position))
-            return self._pair(pixels, label)
-
-        return source.examples(source.stream(seed, start, shard), prepare)
 
     def evaluation(
         self, source: data.Source
@@ -191,20 +178,16 @@ class InputPipeline:
     def _padded(self, source, context):
         """Returns the evaluation batches of one of the input pipelines."""
         replicas = self.strategy.num_replicas_in_sync
-        size = min(self.recipe.batch_size // replicas, _MAX_EVALUATION_BATCH)
         count = context.num_input_pipelines
-        largest = max(
-            source.shard_size(data.Shard(index, count))
-            for index in range(count)
-        )
-        per_step = size * (replicas // count)
-        padded = -(-largest // per_step) * per_step
+        size = min(self.recipe.batch_size // replicas, _MAX_EVALUATION_BATCH)
+        shards = (data.Shard(index, count) for index in range(count))
+        largest = max(map(source.shard_size, shards))
+        number = math.ceil(largest * count / (size * replicas))
         examples = self._evaluated(source, _shard(context))
-        return (
-            examples.concatenate(_zeros(examples).repeat())
-            .take(padded)
-            .batch(size, drop_remainder=True)
-            .prefetch(tf.data.AUTOTUNE)
+        filled = examples.concatenate(_zeros(examples).repeat())
+        batches = filled.batch(size, drop_remainder=True)
+        return batches.take(number * replicas // count).prefetch(
+            tf.data.AUTOTUNE
         )
 
     def scan(self, source: data.Source) -> tf.data.Dataset:
@@ -230,12 +213,8 @@ class InputPipeline:
         examples = self._evaluated(source).map(lambda x, y, *_: (x, y))
         # Of what follows TensorFlow cannot know that it is empty.
         nothing = _zeros(examples).filter(lambda *example: False).repeat()
-        return (
-            examples.concatenate(nothing)
-            .take(source.num_images)
-            .batch(size)
-            .prefetch(tf.data.AUTOTUNE)
-        )
+        filled = examples.concatenate(nothing).take(source.num_images)
+        return filled.batch(size).prefetch(tf.data.AUTOTUNE)
 
     def _evaluated(self, source, shard=None):
         """Returns images with labels, weights of 1, and positions."""
@@ -253,6 +232,13 @@ class InputPipeline:
         return tf.cast(tf.ensure_shape(pixels, shape), self._crop.dtype), label
 
 
+def _refuse_class_weight(function):
+    raise ValueError(
+        "`class_weight` of `model.fit` is for one device. With several "
+        "replicas, weigh the classes in the loss."
+    )
+
+
 def augmentation(
     recipe: Recipe,
 ) -> Callable[[Image, tf.Tensor], tf.Tensor]:
@@ -262,10 +248,8 @@ def augmentation(
         require("official.vision.ops.augment", extra="garden")
 
     def augmented(image, seed):
-        seeds = (
-            tf.random.experimental.stateless_fold_in(seed, number)
-            for number in itertools.count(1)
-        )
+        fold = tf.random.experimental.stateless_fold_in
+        seeds = (fold(seed, number) for number in itertools.count(1))
         if recipe.augmentation == "random_crop":
             pixels = augment.random_crop(image, seed, size, recipe.min_area)
         else:
@@ -277,9 +261,8 @@ def augmentation(
                 pixels, next(seeds), recipe.rotation, recipe.shift, recipe.zoom
             )
         if recipe.flip:
-            pixels = tf.image.stateless_random_flip_left_right(
-                pixels, next(seeds)
-            )
+            flip = tf.image.stateless_random_flip_left_right
+            pixels = flip(pixels, next(seeds))
         if recipe.randaugment_layers:
             pixels = augment.randaugment(
                 pixels, recipe.randaugment_layers, recipe.randaugment_magnitude

@@ -1,21 +1,19 @@
-"""Devices: the strategy of a run, signals that stop it, and losing one."""
+"""Devices: the strategy of a run, and losing one of them."""
 
 import contextlib
-import functools
-import signal
 from collections.abc import Iterator
-from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.training.options import ON_TF_KERAS
+from lambdanet_tf.training.options import PrintFn
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import Stopped
 from lambdanet_tf.training.options import number_of_workers
 from lambdanet_tf.training.options import strategy_kind
+from lambdanet_tf.training.progress import count
 
 _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
 # A worker that waits for one that is gone gets one of these, too.
@@ -25,10 +23,13 @@ _LOST_WORKER = (
     tf.errors.DeadlineExceededError,
     tf.errors.FailedPreconditionError,
     tf.errors.InternalError,
+    tf.errors.UnknownError,
 )
 
 
-def create_strategy(options: RunOptions) -> tf.distribute.Strategy:
+def create_strategy(
+    options: RunOptions, print_fn: PrintFn = print
+) -> tf.distribute.Strategy:
     """Creates the distribution strategy of a run.
 
     Call it before anything else is computed: TensorFlow connects to a cluster
@@ -48,10 +49,11 @@ def create_strategy(options: RunOptions) -> tf.distribute.Strategy:
             "`jit_compile` is for one device. On a TPU everything is compiled "
             f"without it. Received: strategy {kind}."
         )
-    if number_of_workers() > 1 and not options.run_dir:
-        raise UserError(
-            "Several processes need one folder that all can read: --run-dir."
-        )
+    if (workers := number_of_workers()) > 1:
+        if not options.run_dir:
+            raise UserError("Several workers need one folder: --run-dir.")
+        chief = "which is this one" if is_chief() else "which is another one"
+        print_fn(f"Waiting for {workers} workers. The chief prints, {chief}.")
     if kind == "tpu":
         return _tpu_strategy(options.tpu or "local")
     if kind == "multiworker":
@@ -85,105 +87,38 @@ def is_chief() -> bool:
 
 def describe(strategy: tf.distribute.Strategy) -> str:
     """Returns the devices in words."""
-    number = strategy.num_replicas_in_sync
+    kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
     if isinstance(strategy, tf.distribute.TPUStrategy):
-        return f"{number} TPU cores"
-    device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
-    if number == 1:
-        return f"1 {device}"
+        kind = "TPU core"
     workers = number_of_workers()
     where = f" on {workers} machines" if workers > 1 else ""
-    return f"{number} {device} replicas{where}"
+    return count(strategy.num_replicas_in_sync, kind) + where
 
 
 def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
     """Returns whether a flag is set in any process of a run; waits for all."""
     if number_of_workers() < 2:
         return flag
-    return float(_total(strategy)(tf.constant(float(flag)))) > 0.0
-
-
-@functools.cache
-def _total(strategy):
-    """Returns a function that adds up the values of all replicas."""
-
-    @tf.function
-    def total(value):
-        values = strategy.run(lambda: tf.identity(value))
-        return strategy.reduce("sum", values, axis=None)
-
-    return total
-
-
-def local_rows(strategy: tf.distribute.Strategy, value: Any) -> np.ndarray:
-    """Returns the rows of all replicas of this process, in their order."""
-    parts = strategy.experimental_local_results(value)
-    return np.concatenate([part.numpy() for part in parts])
+    flags = strategy.run(lambda: tf.constant(float(flag)))
+    return float(strategy.reduce("sum", flags, axis=None)) > 0.0
 
 
 @contextlib.contextmanager
 def lost_device_stops() -> Iterator[None]:
-    """Raises `Stopped` if TensorFlow loses a TPU or another worker.
+    """Raises `Stopped` if a TPU, a machine or its file system is lost.
 
+    TensorFlow's error is that of this process, or the cause of a `UserError`.
     This process cannot go on then, but a new one can.
     """
     lost = _LOST if number_of_workers() < 2 else _LOST_WORKER
     try:
         yield
-    except lost as error:
-        lines = [line for line in error.message.split("\n") if line.strip()]
+    except (tf.errors.OpError, UserError) as error:
+        cause = error.__cause__ if isinstance(error, UserError) else error
+        if not isinstance(cause, lost):
+            raise
+        text = f"{cause.message}".strip().partition("\n")[0]
         raise Stopped(
-            f"a machine or a device was lost: {[*lines, ''][0]}\n"
+            f"a machine or a device was lost: {text}\n"
             "The same command resumes the run, if it names --run-dir."
         ) from error
-
-
-class StopRequest:
-    """Notes the signals that ask this process to stop: SIGTERM and SIGINT.
-
-    The run then ends its step or its batch, saves and exits; a second signal
-    ends the process at once. Use it as a context manager in the main thread;
-    elsewhere it notes nothing.
-
-    Attributes:
-        received: name of the signal, or None.
-        at_once: whether a signal raises `Stopped` wherever the process is; from
-            the beginning, until there is something to save.
-    """
-
-    def __init__(self):
-        self.received: str | None = None
-        self.at_once = True
-        self._former = {}
-
-    def __enter__(self) -> "StopRequest":
-        with contextlib.suppress(ValueError):  # Not in the main thread.
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._former[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        while self._former:
-            signal.signal(*self._former.popitem())
-
-    def listen_again(self) -> None:
-        """Takes the signals back from a strategy of several workers.
-
-        It notes SIGTERM by itself, in C++.
-        """
-        for number in self._former:
-            signal.signal(number, self._note)
-
-    def check(self) -> None:
-        """Raises `Stopped` if a signal has come.
-
-        Several processes stop together instead, at the next checkpoint.
-        """
-        if self.received and (self.at_once or number_of_workers() < 2):
-            raise Stopped("Stopped by a signal")
-
-    def _note(self, number, frame):
-        self.received = signal.Signals(number).name
-        self.__exit__()
-        if self.at_once:
-            self.check()

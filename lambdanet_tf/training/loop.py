@@ -8,14 +8,14 @@ import contextlib
 import dataclasses
 import io
 import shlex
+import tempfile
 from collections.abc import Callable
-from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from lambdanet_tf import config
 from lambdanet_tf import data
+from lambdanet_tf import files
 from lambdanet_tf import models
 from lambdanet_tf import runs
 from lambdanet_tf.arguments import users_input
@@ -26,8 +26,10 @@ from lambdanet_tf.training import record
 from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.batches import InputPipeline
 from lambdanet_tf.training.options import NotFinite
+from lambdanet_tf.training.options import PrintFn
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import Stopped
+from lambdanet_tf.training.options import StopRequest
 from lambdanet_tf.training.progress import Progress
 from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.recipe import Recipe
@@ -37,7 +39,6 @@ from lambdanet_tf.training.state import check_finite
 from lambdanet_tf.training.steps import Evaluation
 from lambdanet_tf.training.steps import training_step
 
-PrintFn = Callable[[str], Any]
 OnEpoch = Callable[[tf.keras.Model, dict[str, Any]], Any]
 
 
@@ -74,32 +75,26 @@ def train(
         NotFinite: if loss or weights became NaN or infinite.
     """
     options = options or RunOptions()
-    record.check_prerequisites(recipe, options, print_fn)
-    former, checkpoint = runs.RunFolder(options.run_dir), ""
-    if options.run_dir:
-        checkpoint = record.checkpoint_to_resume(former, recipe)
-    with (
-        devices.lost_device_stops(),
-        devices.StopRequest() as stop,
-    ):
-        strategy = devices.create_strategy(options)
+    with devices.lost_device_stops(), StopRequest() as stop:
+        former, checkpoint = record.former_run(recipe, options)
+        strategy = devices.create_strategy(options, print_fn)
         stop.listen_again()
         begun = dataclasses.replace(recipe, initial_weights="")
         pipeline, state = set_up(
             begun if checkpoint else recipe, options, strategy, print_fn
         )
-        metrics = {}
-        if options.run_dir and former.exists():
-            record.check_same_images(former.read(), pipeline.images)
-            metrics = dict(former.read().metrics)
+        base = record.run_record(recipe, options, pipeline.images)
+        if former:
+            record.check_same_images(former, pipeline.images)
+            base = dataclasses.replace(base, metrics=former.metrics)
         with strategy.scope():
             evaluation = Evaluation(state.model, pipeline, stop.check)
         if not devices.is_chief():
             print_fn = str  # Says nothing.
-        with record.written_folder(options) as folder:
+        with _written_folder(options) as folder:
             run = ActiveRun(
-                recipe, options, folder, pipeline, state, evaluation, stop,
-                metrics, print_fn, on_epoch,
+                recipe, options, base, folder, pipeline, state, evaluation,
+                stop, print_fn, on_epoch,
             )  # fmt: skip
             print_fn(record.plan(recipe, pipeline, state.model, folder.path))
             if checkpoint:
@@ -107,7 +102,7 @@ def train(
                 print_fn(f"Resuming at step {state.step}.")
             if state.best:
                 folder.write_bytes(runs.WEIGHTS_FILE, state.best_weights)
-            folder.write(run.record("running", metrics))
+            folder.write(base)
             with _end_recorded(run):
                 train_epochs(run)
                 finish(run)
@@ -119,28 +114,21 @@ class ActiveRun:
     """All that the training loop needs; only the state changes.
 
     Attributes:
+        base: what run.json says of a run that is running, with the metrics of
+            one that had finished before, until there are new ones.
         folder: where this process writes: the run folder for the chief.
-        metrics: of a run that had finished before, kept until there are new
-            ones.
     """
 
     recipe: Recipe
     options: RunOptions
+    base: runs.Run
     folder: runs.RunFolder
     pipeline: InputPipeline
     state: TrainState
     evaluation: Evaluation
-    stop: devices.StopRequest
-    metrics: Mapping[str, Any]
+    stop: StopRequest
     print_fn: PrintFn
     on_epoch: OnEpoch | None
-
-    def record(self, status: str, metrics: Mapping[str, Any]) -> runs.Run:
-        """Returns what run.json is to hold."""
-        images = self.pipeline.images
-        return record.run_record(
-            status, self.recipe, self.options, images, metrics
-        )
 
 
 # Data and state.
@@ -154,6 +142,8 @@ def set_up(
     print_fn: PrintFn = print,
 ) -> tuple[InputPipeline, TrainState]:
     """Creates the batches and the state of a run."""
+    for path in (options.data_dir, recipe.data.partition(":")[2]):
+        files.check_file_system(path)
     images = data.load_images(
         recipe.data,
         recipe.validation_split,
@@ -161,14 +151,26 @@ def set_up(
         recipe.shuffle_buffer,
     )
     pipeline = InputPipeline(recipe, images, strategy)
+    steps = pipeline.steps_per_epoch
     with strategy.scope():
         model = network.recipe_network(recipe, images, print_fn)
-        optimizer = optimizers.recipe_optimizer(
-            recipe, pipeline.steps_per_epoch
-        )
-        optimizer.build(model.trainable_variables)
+        optimizer = optimizers.recipe_optimizer(recipe, steps)
         averages = Averages(model, recipe.ema_decay)
     return pipeline, TrainState(model, optimizer, averages)
+
+
+@contextlib.contextmanager
+def _written_folder(options):
+    """Yields the folder of this process: only the chief has the run folder."""
+    if not devices.is_chief():
+        with tempfile.TemporaryDirectory() as temporary:
+            yield runs.RunFolder(temporary)
+        return
+    folder = runs.RunFolder(options.run_dir)
+    if not options.run_dir:
+        folder = runs.RunFolder.new(options.runs_dir)
+    with folder.claim():
+        yield folder
 
 
 # Steps and epochs.
@@ -196,10 +198,15 @@ def train_epochs(run: ActiveRun) -> None:
             run.stop.check()
         if state.step == total:
             break
-        _take_steps(run, take_steps, batches, progress)
-        if _is_due(run):
+        left = _steps_until_save(run)
+        number = min(run.options.steps_per_execution, left)
+        first = tf.constant(state.step, tf.int64)
+        state.add(take_steps(batches, first, tf.constant(number)), number)
+        run.stop.at_once = False
+        _show_step(run, progress, is_due=number == left)
+        if number == left:
             _save(run)
-            if devices.any_process(pipeline.strategy, bool(run.stop.received)):
+            if devices.any_process(pipeline.strategy, run.stop.received):
                 raise Stopped("Stopped by a signal")
         run.stop.check()
     _save(run)
@@ -210,36 +217,22 @@ def _save(run):
     run.state.tick()
 
 
-def _take_steps(run, take_steps, batches, progress):
-    """Calls the devices once; shows how far the run is."""
-    state, number = run.state, _steps_until_pause(run)
-    first = tf.constant(state.step, tf.int64)
-    state.add(take_steps(batches, first, tf.constant(number)), number)
-    run.stop.at_once = False
-    shows = progress.is_due(state.step)
-    if shows or run.stop.received or _is_due(run):
-        check_finite(state.sums[0], state.step)
+def _steps_until_save(run):
+    """Returns the steps until the next checkpoint: of an epoch, or by steps."""
+    per_epoch = run.pipeline.steps_per_epoch
+    periods = per_epoch, run.options.checkpoint_steps or per_epoch
+    return min(period - run.state.step % period for period in periods)
+
+
+def _show_step(run, progress, is_due):
+    """Shows how far the run is, if it is time to; reads the loss only then."""
+    state, shows = run.state, progress.is_due(run.state.step)
+    if shows or is_due or run.stop.received:
+        check_finite(float(state.sums[0]), state.step)
     state.tick(training=True)
     if shows:
         loss = state.training_metrics()["loss"]
         progress.show(state.step, f"loss {loss:.4f}")
-
-
-def _steps_until_pause(run):
-    """Returns the steps of the next call, which jumps over no checkpoint."""
-    pauses = (period - run.state.step % period for period in _periods(run))
-    return min(run.options.steps_per_execution, *pauses)
-
-
-def _periods(run):
-    """Returns the steps after whose multiples a checkpoint is written."""
-    per_epoch = run.pipeline.steps_per_epoch
-    return per_epoch, run.options.checkpoint_steps or per_epoch
-
-
-def _is_due(run):
-    """Returns whether to write a checkpoint: after an epoch, or by steps."""
-    return 0 in [run.state.step % period for period in _periods(run)]
 
 
 def _end_epoch(run, progress):
@@ -254,7 +247,8 @@ def _end_epoch(run, progress):
         "learning_rate": float(schedule(state.step - 1)),
         **state.training_metrics(),
         **metrics,
-        "images_per_second": state.sums[2] / max(state.epoch_seconds, 1e-9),
+        "images_per_second": float(state.sums[2])
+        / max(state.epoch_seconds, 1e-9),
     }
     state.tick()
     state.end_epoch({**row, "seconds": state.seconds}, metrics, weights)
@@ -290,15 +284,18 @@ def _validate(run):
 
 def finish(run: ActiveRun) -> None:
     """Tests the best weights and writes the report."""
-    run.stop.at_once = True  # Nothing below changes the state of the run.
+    run.stop.at_once = True  # What follows changes no state of the run.
     run.stop.check()
     state, images, folder = run.state, run.pipeline.images, run.folder
     models.load_weights(state.model, folder.file(runs.WEIGHTS_FILE))
     tested, predictions = run.evaluation.test(images.test)
     metrics = record.final_metrics(state, run.pipeline, tested)
-    done = run.record("finished", metrics)
-    write_report(folder, done, state.rows, predictions, images)
+    changes = {"status": "finished", "metrics": metrics}
+    done = dataclasses.replace(run.base, **changes)
+    if devices.is_chief():
+        write_report(folder, done, state.rows, predictions, images)
     run.stop.check()
+    run.stop.at_once = False  # A run that is written has finished.
     folder.write(done)
     if bad := metrics["bad_images"]:
         run.print_fn(
@@ -318,31 +315,29 @@ def finish(run: ActiveRun) -> None:
 
 @contextlib.contextmanager
 def _end_recorded(run):
-    """Saves a run that is asked to stop, and notes in run.json how it ended."""
-    state, stop = run.state, run.stop
+    """Saves a run that is asked to stop; run.json has how any run ended."""
+    ended, folder = {"status": "stopped"}, run.folder
     try:
         yield
+        ended = {}
     except NotFinite as error:
-        reason = str(error)
-        if state.best:
+        reason = f"{error}"
+        if best := run.state.best:
             reason += (
-                f" The best weights so far, of epoch {state.best['epoch']}, "
-                f"are in {run.folder.file(runs.WEIGHTS_FILE)}."
+                f" The best weights so far, of epoch {best['epoch']}, are in "
+                f"{folder.file(runs.WEIGHTS_FILE)}."
             )
-        failed = {**run.metrics, "reason": reason}
-        run.folder.write(run.record("failed", failed))
+        metrics = {**run.base.metrics, "reason": reason}
+        ended = {"status": "failed", "metrics": metrics}
         raise NotFinite(reason) from error
     except Stopped as error:
-        if not stop.at_once:  # Else the last checkpoint is the state.
-            state.tick()
+        if not run.stop.at_once:  # Else the last checkpoint is the state.
+            run.state.tick()
             _save(run)
-        run.folder.write(run.record("stopped", run.metrics))
-        name = config.program("train")
-        command = f"python {name}" if name.endswith(".py") else name
         raise Stopped(
-            f"{error} at step {state.step}. Resume with: {command} "
-            f"--run-dir {shlex.quote(run.folder.path)}"
+            f"{error} at step {run.state.step}. The same command resumes the "
+            f"run, with --run-dir {shlex.quote(folder.path)}"
         ) from error
-    except tf.errors.OpError:
-        run.folder.write(run.record("stopped", run.metrics))
-        raise
+    finally:
+        if ended:
+            folder.write(dataclasses.replace(run.base, **ended))

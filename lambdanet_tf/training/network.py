@@ -1,6 +1,5 @@
 """The network of a recipe, and compiling it for `model.fit`."""
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -9,6 +8,7 @@ from lambdanet_tf import data
 from lambdanet_tf import models
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.training.optimizer import recipe_optimizer
+from lambdanet_tf.training.options import PrintFn
 from lambdanet_tf.training.recipe import Recipe
 
 
@@ -32,7 +32,7 @@ def network_arguments(
 def recipe_network(
     recipe: Recipe,
     image_set: data.ImageSet,
-    print_fn: Callable[[str], Any] = print,
+    print_fn: PrintFn = print,
 ) -> tf.keras.Model:
     """Builds the network of a recipe, in its precision.
 
@@ -76,40 +76,16 @@ def recipe_network(
     return model
 
 
-def _counted(sample_weight):
-    """Returns 1 for images, 0 for the padding of a batch."""
-    if sample_weight is None:
-        return None
-    return tf.cast(tf.not_equal(sample_weight, 0), tf.float32)
-
-
-@tf.keras.utils.register_keras_serializable("lambdanet_tf")
-class ImageAccuracy(tf.keras.metrics.CategoricalAccuracy):
-    """The fraction of images, whatever their weights in the loss are."""
-
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        return super().update_state(y_true, y_pred, _counted(sample_weight))
-
-
-@tf.keras.utils.register_keras_serializable("lambdanet_tf")
-class ImageTopKAccuracy(tf.keras.metrics.TopKCategoricalAccuracy):
-    """The fraction of images with their class among the likeliest."""
-
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        return super().update_state(y_true, y_pred, _counted(sample_weight))
-
-
 def compile_network(
     model: tf.keras.Model, recipe: Recipe, steps_per_epoch: int
 ) -> tf.keras.Model:
     """Compiles a network with the optimizer and the loss of a recipe.
 
-    Optimizer and loss are Keras' own, for one-hot labels `(batch, classes)`, as
-    `InputPipeline` gives them: categorical cross-entropy with label smoothing,
-    accuracy, and top-5 accuracy where there are more than 5 classes. Both are
-    of images, also with `class_weight`; those of weight 0 do not count. (Keras
-    counts ties by the order of the classes; `train` counts them as wrong.) The
-    moving averages are a callback, `UseAverages`.
+    Optimizer, loss and metrics are Keras' own, for one-hot labels `(batch,
+    classes)`, as `InputPipeline` gives them: categorical cross-entropy with
+    label smoothing, accuracy, and top-5 accuracy if there are more than 5
+    classes. `class_weight` weighs the loss alone. The moving averages are a
+    callback, `UseAverages`.
 
     Args:
         model: returns logits. To train some layers only, set their
@@ -126,25 +102,24 @@ def compile_network(
             Keras 3.
     """
     strategy = model.distribute_strategy
-    bounds_or_scales = (
-        recipe.global_clipnorm or recipe.precision == "mixed_float16"
-    )
-    if KERAS_3 and bounds_or_scales and strategy.num_replicas_in_sync > 1:
+    treats = recipe.global_clipnorm or recipe.precision == "mixed_float16"
+    if KERAS_3 and treats and strategy.num_replicas_in_sync > 1:
         raise ValueError(
             "`global_clipnorm` and `mixed_float16` are not for `model.fit` "
             "with several replicas under Keras 3, which treats the gradients "
             "of each replica alone. `lambdanet_tf.training.train` can do it."
         )
-    metrics: list[tf.keras.metrics.Metric] = [ImageAccuracy(name="accuracy")]
-    if model.output_shape[-1] > 5:
-        metrics.append(ImageTopKAccuracy(5, name="top5_accuracy"))
     with strategy.scope():
+        metrics: list[Any] = ["accuracy"]
+        if model.output_shape[-1] > 5:
+            top_5 = tf.keras.metrics.TopKCategoricalAccuracy
+            metrics.append(top_5(5, name="top5_accuracy"))
         model.compile(
             optimizer=recipe_optimizer(recipe, steps_per_epoch),
             loss=tf.keras.losses.CategoricalCrossentropy(
                 from_logits=True, label_smoothing=recipe.label_smoothing
             ),
-            weighted_metrics=metrics,
+            metrics=metrics,
             jit_compile=False,
         )
     return model

@@ -7,7 +7,6 @@ from typing import Any
 import tensorflow as tf
 
 from lambdanet_tf.arguments import one_of
-from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.training.recipe import Recipe
 
@@ -34,8 +33,7 @@ class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
         every: exponential: steps between two decays.
 
     Raises:
-        ValueError: if the warm-up is longer than the training, `shape` is
-            unknown, or `every` is not a positive integer.
+        ValueError: if `shape` is unknown.
 
     Examples:
         >>> schedule = WarmupSchedule(0.1, num_steps=100, warmup_steps=10)
@@ -54,14 +52,9 @@ class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
     ):
         super().__init__()
         one_of("shape", shape, ("cosine", "exponential", "constant"))
-        if not 0 <= warmup_steps <= num_steps:
-            raise ValueError(
-                "`warmup_steps` must lie between 0 and `num_steps`. Received: "
-                f"{warmup_steps} of {num_steps} steps."
-            )
         self.peak, self.shape, self.decay = peak, shape, decay
         self.num_steps, self.warmup_steps = num_steps, warmup_steps
-        self.every = positive_int("every", every)
+        self.every = every
 
     def __call__(self, step: Any) -> tf.Tensor:
         step = tf.minimum(tf.cast(step, tf.float32), float(self.num_steps))

@@ -3,18 +3,27 @@
 Nothing here imports TensorFlow.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
+import signal
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
 
 from lambdanet_tf import config
-from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import users_input
 from lambdanet_tf.config import field
 
+PrintFn = Callable[[str], Any]
 
-class Stopped(Exception):
-    """The run was asked to stop; it can be resumed."""
+
+class Stopped(BaseException):
+    """The run was asked to stop; it can be resumed.
+
+    As `KeyboardInterrupt` it is no `Exception`, which others may swallow.
+    """
 
     exit_code = 75  # "Temporary failure, try again" in sysexits.h.
 
@@ -43,9 +52,6 @@ class RunOptions:
     run_dir: str = field(
         "", "the folder of this run; resumed if it is there", metavar="FOLDER"
     )
-    resume: bool = field(
-        False, "refuse to begin a new run: --run-dir must exist"
-    )
     data_dir: str = field(
         "", "where TensorFlow Datasets keeps its sets", metavar="FOLDER"
     )
@@ -69,8 +75,6 @@ class RunOptions:
 
     def __post_init__(self):
         config.check(self)
-        if self.resume and not self.run_dir:
-            raise UserError("`resume` needs the folder of a run: --run-dir.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,10 +89,7 @@ class LabelOptions:
         0.5, "least probability of an image's class", low=0, high=1
     )
     images_per_class: int = field(
-        0,
-        "images of each class: the most certain, or all of them and some again "
-        "where there are fewer (0: as many as there are)",
-        low=0,
+        0, "images of each class at most (0: as many as there are)", low=0
     )
     batch_size: int = field(128, "images of a prediction", low=1)
     data_dir: str = field(
@@ -113,3 +114,72 @@ def number_of_workers() -> int:
     """Returns how many processes train together, by the variable TF_CONFIG."""
     cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
     return sum(len(cluster.get(kind, ())) for kind in ("chief", "worker"))
+
+
+@contextlib.contextmanager
+def stops_with_75() -> Iterator[None]:
+    """Ends this process with 75 by SIGTERM, without a run to be saved.
+
+    For a command, and before TensorFlow is imported. In the end the exit code
+    stands, and SIGTERM is ignored.
+    """
+
+    def end(number, frame):
+        os._exit(Stopped.exit_code)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+class StopRequest:
+    """Notes the signals that ask a run to stop: SIGTERM and SIGINT.
+
+    The run then ends its step or its batch, saves and exits. A second signal
+    does what it did before. Use it as a context manager in the main thread;
+    elsewhere it notes nothing.
+
+    Attributes:
+        received: whether a signal has come.
+        at_once: whether a signal raises `Stopped` wherever the process is; from
+            the beginning, until there is something to save.
+    """
+
+    def __init__(self):
+        self.received = False
+        self.at_once = True
+        self._former = {}
+
+    def __enter__(self) -> "StopRequest":
+        with contextlib.suppress(ValueError):  # Not in the main thread.
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._former[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        while self._former:
+            signal.signal(*self._former.popitem())
+
+    def listen_again(self) -> None:
+        """Takes the signals back from a strategy of several workers.
+
+        It notes SIGTERM by itself, in C++.
+        """
+        for number in self._former:
+            signal.signal(number, self._note)
+
+    def check(self) -> None:
+        """Raises `Stopped` if a signal has come.
+
+        Several processes stop together instead, at the next checkpoint.
+        """
+        if self.received and (self.at_once or number_of_workers() < 2):
+            raise Stopped("Stopped by a signal")
+
+    def _note(self, number, frame):
+        self.received = True
+        self.__exit__()
+        if self.at_once:
+            self.check()

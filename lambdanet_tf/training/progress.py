@@ -25,7 +25,7 @@ class Progress:
         self._sizes = num_epochs, steps_per_epoch, batch_size
         self._stream, self._clock = stream or sys.stdout, clock
         self._period = 0.5 if self._stream.isatty() else 60.0
-        self._first: tuple[float, int] | None = None
+        self._start: tuple[float, int] | None = None
         self._shown = 0.0
 
     def is_due(self, step: int) -> bool:
@@ -33,11 +33,10 @@ class Progress:
 
         The first call starts the clock: the speed leaves out the compiler.
         """
-        if self._first is None:
-            self._shown = self._clock()
-            self._first = self._shown, step
-            return True
-        return self._clock() - self._shown >= self._period
+        is_first = self._start is None
+        if is_first:
+            self._start = self._clock(), step
+        return is_first or self._clock() - self._shown >= self._period
 
     def show(self, step: int, metrics: str, ends_epoch: bool = False) -> None:
         """Shows step and metrics in a line, which stays if it ends an epoch."""
@@ -47,8 +46,8 @@ class Progress:
         line = f"epoch {epoch + 1}/{num_epochs}"
         line += f"  step {inside + 1}/{per_epoch}" * (not ends_epoch)
         line += f"  {metrics}"
-        start, first = self._first or (self._shown, step)
-        if step > first and self._shown > start:
+        start, first = self._start or (self._shown, step)
+        if step > first:
             seconds = (self._shown - start) / (step - first)
             left = duration((num_epochs * per_epoch - step) * seconds)
             line += f"  {left} left  {batch_size / seconds:,.0f} img/s"
@@ -61,20 +60,16 @@ class Progress:
             line = "\r" + line[:columns].ljust(columns) + "\n" * stays
         else:
             line += "\n"
-        self._stream.write(line)
-        self._stream.flush()
+        print(line, end="", file=self._stream, flush=True)
 
 
 def duration(seconds: float) -> str:
-    """Returns seconds in words: 48 s, 3:20 min, 5:02 h, 12 days."""
-    seconds = round(seconds)
-    if seconds < 60:
-        return f"{seconds} s"
-    if seconds < 3600:
-        return f"{seconds // 60}:{seconds % 60:02d} min"
-    if seconds >= 4 * 86_400:
-        return f"{seconds / 86_400:,.0f} days"
-    return f"{seconds // 3600}:{seconds % 3600 // 60:02d} h"
+    """Returns seconds in words: 48 s, 3:20 min, 5:02 h, 100:02 h."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02d} h"
+    return f"{minutes}:{seconds:02d} min" if minutes else f"{seconds} s"
 
 
 def count(number: int, noun: str) -> str:

@@ -34,7 +34,6 @@ class Recipe:
 
     name: str = "custom"
     summary: str = dataclasses.field(default="", compare=False)
-    result: str = dataclasses.field(default="not run", compare=False)
 
     # The data.
     data: str = field(
@@ -159,16 +158,11 @@ class Recipe:
                 "network."
             )
 
-    @property
-    def command(self) -> str:
-        """The command that runs it."""
-        return f"python train.py --recipe {self.name}"
-
     def to_dict(self) -> dict[str, Any]:
-        """Returns name and fields as JSON can hold them, without the notes."""
+        """Returns all but the summary, as JSON can hold it."""
         fields = dataclasses.asdict(self)
-        notes = [f.name for f in dataclasses.fields(self) if not f.compare]
-        return {k: v for k, v in fields.items() if k not in notes}
+        del fields["summary"]
+        return fields
 
 
 def from_dict(fields: Mapping[str, Any]) -> Recipe:

@@ -1,4 +1,4 @@
-"""The training recipes: a row each, with its command and its result.
+"""The training recipes: a row each.
 
 Nothing here imports TensorFlow.
 """
@@ -25,8 +25,6 @@ _ROWS = (
         _SMALL_SET,
         name="digits",
         summary="a small LambdaResNet on 1,797 handwritten digits",
-        result="2 CPU cores, 45 seconds to 4 minutes: accuracy in "
-        "docs/your_images.md",
         image_size=8,
         evaluation_crop=1.0,
         augmentation="affine",
@@ -44,7 +42,6 @@ _ROWS = (
         _SMALL_SET,
         name="images",
         summary="a small LambdaResNet on your own images: --data folder:PATH",
-        result="depends on the images",
         image_size=64,
         min_area=0.25,
         dropout_rate=0.1,
@@ -57,7 +54,6 @@ _ROWS = (
         _SMALL_SET,
         name="smoke",
         summary="everything once on the digits; learns next to nothing",
-        result="2 CPU cores, seconds after compiling",
         image_size=8,
         evaluation_crop=1.0,
         augmentation="none",
@@ -73,7 +69,6 @@ _ROWS = (
     Recipe(
         name="fashion_mnist",
         summary="LambdaResNetSmall28 on the 60,000 images of Fashion-MNIST",
-        result="2 CPU cores with bfloat16, 2 h: 95.1 % of the test images",
         data="tfds:fashion_mnist",
         image_size=28,
         evaluation_crop=1.0,
@@ -222,14 +217,11 @@ def read_recipe(
     return resolve(fields.pop("name", None), fields)
 
 
-def listing(brief: bool = False) -> Iterable[str]:
-    """Yields what each recipe trains; unless brief, command and result, too."""
+def listing() -> Iterable[str]:
+    """Yields what each recipe trains."""
     width = max(map(len, RECIPES)) + 2
     for recipe in RECIPES.values():
         yield f"{recipe.name:{width}}{recipe.summary}"
-        if not brief:
-            yield f"{'':{width}}{recipe.command}"
-            yield f"{'':{width}}{recipe.result}"
 
 
 def _strides(image_size):

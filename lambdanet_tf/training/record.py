@@ -1,13 +1,9 @@
-"""The record of a run, run.json, and what must hold before a run begins."""
+"""The record of a run, run.json, and what must hold for resuming it."""
 
-import contextlib
 import dataclasses
 import os
 import shlex
 import sys
-import tempfile
-from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,56 +19,41 @@ from lambdanet_tf import runs
 from lambdanet_tf.analysis import trainable_parameters
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.training import devices
+from lambdanet_tf.training import recipes
 from lambdanet_tf.training.batches import InputPipeline
 from lambdanet_tf.training.network import network_arguments
+from lambdanet_tf.training.options import PrintFn
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.recipe import differences
 from lambdanet_tf.training.recipe import from_dict
-from lambdanet_tf.training.recipes import read_recipe
-from lambdanet_tf.training.recipes import resolve
 from lambdanet_tf.training.state import TrainState
 from lambdanet_tf.training.state import newest_checkpoint
 
 
-@contextlib.contextmanager
-def written_folder(options: RunOptions) -> Iterator[runs.RunFolder]:
-    """Yields the folder of this process: only the chief has the run folder."""
-    if not devices.is_chief():
-        with tempfile.TemporaryDirectory() as temporary:
-            yield runs.RunFolder(temporary)
-        return
-    folder = runs.RunFolder(options.run_dir)
-    if not options.run_dir:
-        folder = runs.RunFolder.new(options.runs_dir)
-    with folder.claim():
-        yield folder
-
-
 def run_record(
-    status: str,
-    recipe: Recipe,
-    options: RunOptions,
-    images: data.ImageSet,
-    metrics: Mapping[str, Any],
+    recipe: Recipe, options: RunOptions, images: data.ImageSet
 ) -> runs.Run:
-    """Returns what run.json holds about a run."""
+    """Returns what run.json holds about a run that begins."""
     size = {"height": recipe.image_size, "width": recipe.image_size}
     pixels = {"channels": images.channels, "minimum": 0, "maximum": 255}
     own = {"lambdanet_tf": lambdanet_tf.__version__}
+    name = os.path.basename(sys.argv[0])
+    command = ["python", name] if name.endswith(".py") else [name]
+    if name == "__main__.py":
+        command = ["lambdanet"]
     return runs.Run(
-        status=status,
+        status="running",
         model=recipe.model,
         arguments=network_arguments(recipe, images),
-        classes=tuple(images.classes),
+        classes=images.classes,
         image={**size, **pixels},
-        splits={name: x.num_images for name, x in images.splits.items()},
+        splits=_sizes(images),
         recipe=recipe.to_dict(),
         options=dataclasses.asdict(options),
-        metrics=metrics,
         versions={**own, **environment.versions()},
-        command=_command(),
+        command=shlex.join([*command, *sys.argv[1:]]),
     )
 
 
@@ -80,13 +61,11 @@ def plan(
     recipe: Recipe, pipeline: InputPipeline, model: tf.keras.Model, folder: str
 ) -> str:
     """Returns the first lines of a run."""
-    images = pipeline.images
+    images, largest = pipeline.images, ""
     height, width = model.get_layer("pool").input.shape[1:3]
-    largest = ""
     if isinstance(images.train, data.IndexedSource):
         counts = np.bincount(images.train.columns["label"])
-        name = images.classes[counts.argmax()]
-        largest = f" The largest class, {name}, has "
+        largest = f" The largest class, {images.classes[counts.argmax()]}, has "
         largest += f"{counts.max() / counts.sum():.1%} of them."
     return (
         f"Recipe {recipe.name}, {recipe.model} at {recipe.image_size} pixels: "
@@ -100,20 +79,18 @@ def plan(
 
 
 def final_metrics(
-    state: TrainState, pipeline: InputPipeline, test: Mapping[str, Any]
+    state: TrainState, pipeline: InputPipeline, tested: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns what run.json says of the best weights, from a test of them."""
-    best, splits = dict(state.best or {}), pipeline.images.splits
-    seen = {"test": test["images"], "validation": best.get("validation_images")}
+    best, images = state.best or {}, pipeline.images
+    bad = images.test.num_images - tested["test_images"]
+    if images.validation:
+        bad += images.validation.num_images - best["validation_images"]
     return {
         "best_epoch": best["epoch"],
-        **{("test_images" if k == "images" else k): v for k, v in test.items()},
+        **tested,
         **{k: v for k, v in best.items() if k.startswith("validation")},
-        "bad_images": sum(
-            splits[name].num_images - images
-            for name, images in seen.items()
-            if images is not None
-        ),
+        "bad_images": bad,
         "parameters": trainable_parameters(state.model),
         "seconds": state.seconds,
         "images_per_second": state.rows[-1]["images_per_second"],
@@ -121,59 +98,32 @@ def final_metrics(
     }
 
 
-def _command():
-    """Returns the command line of this process."""
-    name = os.path.basename(sys.argv[0])
-    if name == "__main__.py":
-        name = "lambdanet"
-    python = ["python"] * name.endswith(".py")
-    return shlex.join([*python, name, *sys.argv[1:]])
-
-
-def check_prerequisites(
-    recipe: Recipe, options: RunOptions, print_fn: Callable[[str], Any] = print
-) -> None:
-    """Raises unless TensorFlow knows the file systems of a run.
-
-    Without matplotlib a run makes no pictures, which is said.
-    """
-    places = options.run_dir, options.runs_dir, options.data_dir
-    place = recipe.data.partition(":")[2]
-    for path in (*places, recipe.initial_weights, recipe.pseudo_labels, place):
-        files.check_file_system(path)
-    if not environment.is_there("matplotlib"):
-        print_fn(
-            "matplotlib is not installed: the run makes no pictures. It comes "
-            f"with the extra `plot`: {environment.install_command('plot')}."
-        )
-
-
 def recipe_to_train(
     options: RunOptions,
     name: str | None,
     file: str | None,
     changes: Mapping[str, Any],
-    print_fn: Callable[[str], Any] = print,
+    print_fn: PrintFn = print,
 ) -> Recipe | None:
     """Returns the recipe of a command: of a new run, or of one to resume.
 
     It returns None, and says so, if the run has finished with this recipe.
     """
-    files.check_file_system(options.run_dir)
     folder, run = runs.RunFolder(options.run_dir), None
-    if options.resume or (options.run_dir and folder.exists()):
+    if options.run_dir and folder.exists():
         run = folder.read()
     if file:
-        recipe = read_recipe(file, files.read_text(file), changes)
+        recipe = recipes.read_recipe(file, files.read_text(file), changes)
     elif run and not name:
         recipe = from_dict(run.recipe)
         # What the flags leave out is what the run has.
         arguments = changes.get("model_arguments", {})
         arguments = {**recipe.model_arguments, **arguments}
-        changes = {**changes, "model_arguments": arguments}
-        recipe = config.replace(recipe, changes)
+        recipe = config.replace(
+            recipe, {**changes, "model_arguments": arguments}
+        )
     else:
-        recipe = resolve(name, changes)
+        recipe = recipes.resolve(name, changes)
     if run and run.status == "finished" and not differences(run.recipe, recipe):
         print_fn(
             f"{folder.path} is finished; there is nothing to resume. "
@@ -183,18 +133,20 @@ def recipe_to_train(
     return recipe
 
 
-def checkpoint_to_resume(folder: runs.RunFolder, recipe: Recipe) -> str:
-    """Returns the newest checkpoint of a run, or "" if it begins.
+def former_run(
+    recipe: Recipe, options: RunOptions
+) -> tuple[runs.Run | None, str]:
+    """Returns the run to resume and its newest checkpoint: None and "" if new.
 
     Only the number of epochs may differ from the recipe that the run was begun
     with, and the place of its data.
     """
-    if not folder.exists():
-        return ""
+    folder = runs.RunFolder(options.run_dir)
+    if not options.run_dir or not folder.exists():
+        return None, ""
     run = folder.read()
     changed = differences(run.recipe, recipe)
-    kinds = [x.partition(":")[0] for x in changed.get("data", ())]
-    if len(set(kinds)) == 1:
+    if len({x.partition(":")[0] for x in changed.get("data", ())}) == 1:
         del changed["data"]
     if "epochs" in changed and changed["epochs"][0] < recipe.epochs:
         del changed["epochs"]
@@ -204,25 +156,23 @@ def checkpoint_to_resume(folder: runs.RunFolder, recipe: Recipe) -> str:
     if changed:
         texts = (f"{k} is {v!r}, not {w!r}" for k, (v, w) in changed.items())
         reason = (
-            f"was begun with another recipe: {'; '.join(texts)}. Resume it "
-            "without these changes, or choose another folder. (Only `epochs` "
-            "can grow.)"
+            f"another recipe: {'; '.join(texts)}. Resume it without these "
+            "changes, or choose another folder. (Only `epochs` can grow.)"
         )
     elif theirs.startswith("keras 3") != environment.KERAS_3:
         reason = (
-            f"was begun with {theirs}; this is {environment.keras_version()}. "
-            "Resume it with the environment variable TF_USE_LEGACY_KERAS="
+            f"{theirs}: set the environment variable TF_USE_LEGACY_KERAS="
             f"{int(environment.KERAS_3)}."
         )
     elif not checkpoint and folder.exists(runs.WEIGHTS_FILE):
         reason = (
-            "has weights, but no checkpoint to resume from. Put back "
-            f"{folder.file(runs.CHECKPOINTS)}, or begin a run in another "
-            f"folder with --initial-weights {folder.path}."
+            f"weights, but no checkpoint is there. Put back "
+            f"{folder.file(runs.CHECKPOINTS)}, or begin another run with "
+            f"--initial-weights {folder.path}."
         )
     if reason:
-        raise UserError(f"{folder.path} {reason}")
-    return checkpoint
+        raise UserError(f"{folder.path} was begun with {reason}")
+    return run, checkpoint
 
 
 def check_same_images(run: runs.Run, images: data.ImageSet) -> None:
@@ -231,15 +181,14 @@ def check_same_images(run: runs.Run, images: data.ImageSet) -> None:
     Else outputs would belong to other classes, or images that were tested would
     be trained on.
     """
-    sizes = {name: x.num_images for name, x in images.splits.items()}
-    for what, before, now in (
-        ("classes", run.classes, tuple(images.classes)),
-        ("numbers of images", dict(run.splits), sizes),
-    ):
-        if before != now:
-            raise UserError(
-                f"{run.folder} was begun with other {what}: {before}, not "
-                f"{now}. Resume it with the former images, or choose another "
-                "folder. --initial-weights takes its weights there, but images "
-                "that it was trained on may be test images then."
-            )
+    before = [*run.classes], dict(run.splits)
+    if before != ([*images.classes], _sizes(images)):
+        raise UserError(
+            f"{run.folder} was begun with other images: of the classes and "
+            f"numbers {before}. Resume it with those. With its weights as "
+            "--initial-weights its training images may be test images."
+        )
+
+
+def _sizes(images):
+    return {name: x.num_images for name, x in images.splits.items()}

@@ -1,32 +1,30 @@
 """A run's cost: everything is set up, and two steps are taken."""
 
-import resource
+import pathlib
+import re
 import time
-from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
 from lambdanet_tf.analysis import analyze
-from lambdanet_tf.environment import keras_version
-from lambdanet_tf.training.devices import create_strategy
-from lambdanet_tf.training.devices import describe
-from lambdanet_tf.training.devices import is_chief
+from lambdanet_tf.training import devices
+from lambdanet_tf.training import record
 from lambdanet_tf.training.loop import set_up
+from lambdanet_tf.training.options import PrintFn
 from lambdanet_tf.training.options import RunOptions
-from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.progress import duration
 from lambdanet_tf.training.recipe import Recipe
-from lambdanet_tf.training.record import check_prerequisites
 from lambdanet_tf.training.state import check_finite
 from lambdanet_tf.training.steps import evaluation_step
 from lambdanet_tf.training.steps import training_step
+
+_MEMORY = pathlib.Path("/proc/self/status")  # of Linux
 
 
 def dry_run(
     recipe: Recipe,
     options: RunOptions | None = None,
-    print_fn: Callable[[str], Any] = print,
+    print_fn: PrintFn = print,
 ) -> None:
     """Prints what a run takes, after two steps and a batch of evaluation.
 
@@ -41,44 +39,39 @@ def dry_run(
         ValueError: if the recipe does not fit its data, network or devices.
         ImportError: if optional packages are missing.
         NotFinite: if the loss of the first step is not finite.
+        Stopped: if a TPU or another worker was lost.
     """
     options = options or RunOptions()
-    check_prerequisites(recipe, options, print_fn)
-    strategy = create_strategy(options)
-    pipeline, state = set_up(recipe, options, strategy, print_fn)
-    with strategy.scope():
-        take_steps = training_step(state, recipe, options.jit_compile)
-        evaluate = evaluation_step(state.model)
-    batches = iter(pipeline.training())
-
-    def step(number):
-        start = time.perf_counter()
-        first = tf.constant(number, tf.int64)
-        sums = take_steps(batches, first, tf.constant(1)).numpy()
-        check_finite(float(sums[0]), number + 1)
-        return sums[0] / sums[2], time.perf_counter() - start
-
-    loss, compiling = step(0)
-    _, seconds = step(1)
-    evaluate(next(iter(pipeline.evaluation(pipeline.images.test))))
-    counted, steps = analyze(state.model), pipeline.steps_per_epoch
+    with devices.lost_device_stops():
+        strategy = devices.create_strategy(options, print_fn)
+        pipeline, state = set_up(recipe, options, strategy, print_fn)
+        with strategy.scope():
+            take_steps = training_step(state, recipe, options.jit_compile)
+            evaluate = evaluation_step(state.model)
+        batches, ends = iter(pipeline.training()), [time.perf_counter()]
+        for number in range(2):
+            first = tf.constant(number, tf.int64)
+            sums = take_steps(batches, first, tf.constant(1)).numpy()
+            check_finite(float(sums[0]), number + 1)
+            ends.append(time.perf_counter())
+        evaluate(next(iter(pipeline.evaluation(pipeline.images.test))))
+    compiling, seconds = ends[1] - ends[0], ends[2] - ends[1]
+    operations = analyze(state.model).total("flops")
+    epoch = pipeline.steps_per_epoch * seconds
     rows = {
-        "model": f"{recipe.model}, images {state.model.input_shape[1:]}",
-        "images": pipeline.images.description,
-        "devices": f"{describe(strategy)}; {recipe.precision}; TensorFlow "
-        f"{tf.__version__}, {keras_version()}",
-        "weights": f"{counted.total('parameters'):,}, trainable",
-        "operations": f"{counted.total('flops'):.4g} FLOPs an image, forward",
-        "first step": f"loss {loss:.4f} after {compiling:.1f} s, compiling "
-        "included",
+        "operations": f"{operations:.4g} FLOPs an image, forward",
+        "first step": f"{compiling:.1f} s, compiling included",
         "second step": f"{seconds:.3g} s, "
-        f"{recipe.batch_size / seconds:,.4g} images/s",
-        "epoch": f"{count(steps, 'step')}, {duration(steps * seconds)}; "
-        f"{recipe.epochs} of them: {duration(recipe.epochs * steps * seconds)}",
+        f"{recipe.batch_size / seconds:,.4g} images/s; loss "
+        f"{sums[0] / sums[2]:.4f}",
+        "training": f"{duration(epoch)} an epoch, "
+        f"{duration(recipe.epochs * epoch)} in all",
         "memory": _memory(),
     }
-    for label, text in rows.items() if is_chief() else ():
-        print_fn(f"{label:12} {text}")
+    if devices.is_chief():
+        print_fn(record.plan(recipe, pipeline, state.model, "none"))
+        for label, text in rows.items():
+            print_fn(f"{label:12} {text}")
 
 
 def _memory():
@@ -86,5 +79,7 @@ def _memory():
     if tf.config.list_logical_devices("GPU"):
         used = tf.config.experimental.get_memory_info("GPU:0")["peak"]
         return f"{used / 2**30:.2f} GiB at most, of the first GPU"
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in KiB
-    return f"{used / 2**20:.2f} GiB at most, of this process"
+    if not _MEMORY.exists():
+        return "not known on this system"
+    (used,) = re.findall(r"VmHWM:\s+(\d+) kB", _MEMORY.read_text())
+    return f"{int(used) / 2**20:.2f} GiB at most, of this process"

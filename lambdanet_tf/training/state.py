@@ -27,6 +27,8 @@ class TrainState:
 
     Attributes:
         step: training steps taken.
+        sums: loss, accuracy and number of the epoch's images, each summed up:
+            a float64 tensor. To read it waits for the devices.
         rows: the lines of metrics.csv, one for each epoch.
         best: epoch, score and validation metrics of the best epoch; None
             before the first.
@@ -44,14 +46,14 @@ class TrainState:
         averages: Averages,
     ):
         self.model, self.optimizer, self.averages = model, optimizer, averages
-        self.step, self.sums = 0, [0.0] * 3
+        self.step, self.sums = 0, tf.zeros([3], tf.float64)
         self.rows: list[dict[str, Any]] = []
         self.best: dict[str, Any] | None = None
         self.best_weights = b""
         self.seconds = self.epoch_seconds = 0.0
         self._last_tick = time.perf_counter()
-
-        optimizer.build(model.trainable_variables)
+        with model.distribute_strategy.scope():
+            optimizer.build(model.trainable_variables)
         weights = models.named_weights(model)
         self._weights = {name: tf_variable(w) for name, w in weights.items()}
         self._progress = tf.Variable("", trainable=False)
@@ -69,20 +71,8 @@ class TrainState:
 
     def add(self, sums: tf.Tensor, steps: int) -> None:
         """Adds training steps, and the sums that `training_step` returned."""
-        self._sums += tf.cast(sums, tf.float64)
+        self.sums += tf.cast(sums, tf.float64)
         self.step += steps
-
-    @property
-    def sums(self) -> list[float]:
-        """Loss, accuracy and number of the epoch's images, each summed up.
-
-        To read them waits for the devices.
-        """
-        return self._sums.numpy().tolist()
-
-    @sums.setter
-    def sums(self, values: list[float]) -> None:
-        self._sums = tf.constant(values, tf.float64)
 
     def tick(self, training: bool = False) -> None:
         """Adds the time since the last call, of training steps or of others."""
@@ -93,7 +83,7 @@ class TrainState:
 
     def training_metrics(self) -> dict[str, float]:
         """Returns mean loss and accuracy of the epoch so far."""
-        loss, right, count = self.sums
+        loss, right, count = self.sums.numpy().tolist()
         return {"loss": loss / max(count, 1), "accuracy": right / max(count, 1)}
 
     def is_best(self, metrics: Mapping[str, float]) -> bool:
@@ -113,7 +103,7 @@ class TrainState:
     ) -> None:
         """Adds the line of an epoch, and its weights if they are the best."""
         self.rows.append(row)
-        self.sums, self.epoch_seconds = [0.0] * 3, 0.0
+        self.sums, self.epoch_seconds = tf.zeros_like(self.sums), 0.0
         if weights:
             score = metrics.get("validation_accuracy", 0.0)
             self.best = {"epoch": row["epoch"], "score": score, **metrics}
@@ -148,6 +138,7 @@ class TrainState:
         if now == self._saved:
             return
         fields = {name: getattr(self, name) for name in _FIELDS}
+        fields["sums"] = self.sums.numpy().tolist()
         self._progress.assign(json.dumps(fields))
         self._best_weights.assign(self.best_weights)
         manager = tf.train.CheckpointManager(self._checkpoint, folder, 2)
@@ -166,6 +157,7 @@ class TrainState:
             ) from error
         for name in _FIELDS:
             setattr(self, name, fields[name])
+        self.sums = tf.constant(self.sums, tf.float64)
         self.best_weights = bytes(self._best_weights.numpy())
         self._saved = self.step, len(self.rows)
         self._last_tick = time.perf_counter()

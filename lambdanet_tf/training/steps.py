@@ -1,5 +1,6 @@
 """Training steps and the evaluation, compiled, on all replicas."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
@@ -11,7 +12,6 @@ from lambdanet_tf import data
 from lambdanet_tf.environment import tf_variable
 from lambdanet_tf.layers.randomness import random_streams
 from lambdanet_tf.training.batches import InputPipeline
-from lambdanet_tf.training.devices import local_rows
 from lambdanet_tf.training.optimizer import apply_gradients
 from lambdanet_tf.training.optimizer import scale_loss
 from lambdanet_tf.training.recipe import Recipe
@@ -95,15 +95,16 @@ def _replica_seed(seed, step):
 
 
 class Predictions(NamedTuple):
-    """What a model makes of the images that this process has read.
+    """What a model makes of the images of all hosts.
 
     Attributes:
         labels: int64 `(images,)`.
         predicted: the likeliest classes, int64 `(images,)`.
         probabilities: of those, float32 `(images,)`.
         positions: of the images in their source, int64 `(images,)`.
-        pictures: by row, evenly over the source, and some that are wrong:
-            float32 `(height, width, channels)`.
+        pictures: by row, spread over the source, and some that are wrong, of
+            the images that this host has read, which are the first of a batch
+            on the chief: float32 `(height, width, channels)`.
     """
 
     labels: np.ndarray
@@ -150,32 +151,35 @@ class Evaluation:
             names.pop()
         means = (sums / sums[3]).tolist()
         metrics = {prefix + name: means[i] for i, name in enumerate(names)}
-        return {**metrics, f"{prefix}images": int(sums[3])}
+        return {**metrics, f"{prefix or 'test_'}images": int(sums[3])}
 
     def test(self, source: data.Source) -> tuple[dict[str, Any], Predictions]:
         """Returns metrics and predictions for a source of the image set."""
-        columns, pictures = [], {}
-        stride, mistakes = -(-source.num_images // _MAX_KEPT), 0
+        strategy = self._pipeline.strategy
+        stride = math.ceil(source.num_images / _MAX_KEPT)
+        rows, spread, mistakes = [], {}, {}
 
-        def keep(*batch):
-            nonlocal mistakes
-            rows = [local_rows(self._pipeline.strategy, x) for x in batch]
-            kept = rows.pop(2) > 0
-            images, labels, positions, outputs = (x[kept] for x in rows)
+        def keep(images, *columns):
+            parts = strategy.experimental_local_results(images)
+            images = tf.concat(parts, 0).numpy().astype(np.float32)
+            labels, weights, positions, outputs = (
+                strategy.gather(column, 0).numpy() for column in columns
+            )
             found = labels.argmax(-1), outputs.argmax(-1), outputs.max(-1)
-            found += (positions,)
-            start = sum(len(column[0]) for column in columns)
-            columns.append(found)
-            wrong = found[0] != found[1]
-            for number, image in enumerate(images, start):
-                shown = wrong[number - start] and mistakes < _MAX_KEPT
-                if number % stride == 0 or shown:
-                    pictures[number] = image.astype(np.float32)
-                mistakes += shown
+            for i in np.flatnonzero(weights):
+                number, wrong = len(rows), found[0][i] != found[1][i]
+                rows.append([*(column[i] for column in found), positions[i]])
+                if i >= len(images):  # Another host has read it.
+                    continue
+                if wrong and len(mistakes) < _MAX_KEPT:
+                    mistakes[number] = images[i]
+                elif number % stride == 0:
+                    spread[number] = images[i]
 
         metrics = self.metrics(source, on_batch=keep)
-        rows = zip(*columns, strict=True)
-        return metrics, Predictions(*map(np.concatenate, rows), pictures)
+        columns = map(np.array, zip(*rows, strict=True))
+        pictures = dict(sorted((spread | mistakes).items()))
+        return metrics, Predictions(*columns, pictures)
 
 
 def evaluation_step(model: tf.keras.Model) -> Callable[..., Any]:
