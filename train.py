@@ -2,7 +2,7 @@
 
 import sys
 
-from lambdanet_tf.cli import train
+from lambdanet_tf.__main__ import train
 
 if __name__ == "__main__":
     sys.exit(train())

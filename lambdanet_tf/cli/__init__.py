@@ -5,7 +5,6 @@ of its commands. Nothing here imports TensorFlow, which takes seconds, before
 the flags are read.
 """
 
-import contextlib
 import sys
 from collections.abc import Sequence
 
@@ -16,7 +15,6 @@ from lambdanet_tf.cli import inspection
 from lambdanet_tf.cli import training
 from lambdanet_tf.config import EXIT_USAGE
 from lambdanet_tf.config import program
-from lambdanet_tf.training.options import stops_with_75
 
 _OVERVIEW = """\
 usage: lambdanet COMMAND [flags]
@@ -60,12 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = did_you_mean(name, _COMMANDS)
         print(f"lambdanet: No command {name!r}.{hint}", file=sys.stderr)
         return EXIT_USAGE
-    return _run(name, rest, arguments is None)
+    return _run(name, rest)
 
 
 def train(arguments: Sequence[str] | None = None) -> int:
     """Runs the command `train`; see `main`."""
-    return _run("train", arguments, arguments is None)
+    return _run("train", arguments)
 
 
 def export(arguments: Sequence[str] | None = None) -> int:
@@ -73,13 +71,6 @@ def export(arguments: Sequence[str] | None = None) -> int:
     return _run("export", arguments)
 
 
-def _run(name, arguments, has_process=False):
-    """Runs a command, to which the process may belong."""
+def _run(name, arguments):
     parser, action = _COMMANDS[name]
-    signals = contextlib.nullcontext()
-    if has_process and name == "train":
-        signals = stops_with_75()
-    with signals:
-        return config.run(
-            lambda: action(parser().parse(arguments)), program(name)
-        )
+    return config.run(lambda: action(parser().parse(arguments)), program(name))

@@ -34,6 +34,7 @@ class Averages:
     Attributes:
         weights: list of the `tf.Variable` that are averaged.
         variables: list of `tf.Variable`, their averages.
+        is_swapped: whether the model has the averages in place of its weights.
 
     Raises:
         ValueError: if `decay` is not in [0, 1).
@@ -63,12 +64,7 @@ class Averages:
             )
             for weight in self.weights
         ]
-        self._trained: list[tf.Tensor] | None = None
-
-    @property
-    def is_swapped(self) -> bool:
-        """Whether the model has the averages in place of its weights."""
-        return self._trained is not None
+        self.is_swapped = False
 
     def update(self, updates: tf.Tensor | int) -> None:
         """Moves the averages; call it in each replica after an update.
@@ -96,11 +92,10 @@ class Averages:
 
     def swap(self) -> None:
         """Exchanges the weights and their averages; not inside a replica."""
-        if self._trained is None:
-            self._trained = [tf.identity(weight) for weight in self.weights]
-            values = self.variables
-        else:
-            values, self._trained = self._trained, None
+        values = self._trained if self.is_swapped else self.variables
+        self.is_swapped = not self.is_swapped
+        kept = self.weights if self.is_swapped else ()
+        self._trained = [tf.identity(weight) for weight in kept]
         for weight, value in zip(self.weights, values, strict=True):
             weight.assign(tf.cast(value, weight.dtype))
 

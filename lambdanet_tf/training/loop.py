@@ -251,7 +251,7 @@ def _end_epoch(run, progress):
         / max(state.epoch_seconds, 1e-9),
     }
     state.tick()
-    state.end_epoch({**row, "seconds": state.seconds}, metrics, weights)
+    state.end_epoch({**row, "seconds": state.seconds}, weights)
     if weights:
         folder.write_bytes(runs.WEIGHTS_FILE, weights)
     folder.write_metrics(state.rows)

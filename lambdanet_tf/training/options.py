@@ -9,7 +9,6 @@ import json
 import os
 import signal
 from collections.abc import Callable
-from collections.abc import Iterator
 from typing import Any
 
 from lambdanet_tf import config
@@ -114,24 +113,6 @@ def number_of_workers() -> int:
     """Returns how many processes train together, by the variable TF_CONFIG."""
     cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
     return sum(len(cluster.get(kind, ())) for kind in ("chief", "worker"))
-
-
-@contextlib.contextmanager
-def stops_with_75() -> Iterator[None]:
-    """Ends this process with 75 by SIGTERM, without a run to be saved.
-
-    For a command, and before TensorFlow is imported. In the end the exit code
-    stands, and SIGTERM is ignored.
-    """
-
-    def end(number, frame):
-        os._exit(Stopped.exit_code)
-
-    signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 class StopRequest:

@@ -30,8 +30,7 @@ class TrainState:
         sums: loss, accuracy and number of the epoch's images, each summed up:
             a float64 tensor. To read it waits for the devices.
         rows: the lines of metrics.csv, one for each epoch.
-        best: epoch, score and validation metrics of the best epoch; None
-            before the first.
+        best: the line of the best epoch; None before the first.
         best_weights: the file of its weights, as bytes.
         seconds: time used, evaluation and saving included.
         epoch_seconds: time used for training steps alone in this epoch.
@@ -92,22 +91,15 @@ class TrainState:
         Of equally good epochs the latest is the best: its averages reach
         further. Without validation images each epoch is.
         """
-        score = metrics.get("validation_accuracy", 0.0)
-        return self.best is None or score >= self.best["score"]
+        best, score = self.best, "validation_accuracy"
+        return not best or metrics.get(score, 0.0) >= best.get(score, 0.0)
 
-    def end_epoch(
-        self,
-        row: dict[str, Any],
-        metrics: Mapping[str, float],
-        weights: bytes = b"",
-    ) -> None:
+    def end_epoch(self, row: dict[str, Any], weights: bytes = b"") -> None:
         """Adds the line of an epoch, and its weights if they are the best."""
         self.rows.append(row)
         self.sums, self.epoch_seconds = tf.zeros_like(self.sums), 0.0
         if weights:
-            score = metrics.get("validation_accuracy", 0.0)
-            self.best = {"epoch": row["epoch"], "score": score, **metrics}
-            self.best_weights = weights
+            self.best, self.best_weights = row, weights
 
     def check_weights(self) -> None:
         """Raises `NotFinite` unless all weights of the model are finite.

@@ -47,17 +47,12 @@ def small_model(optimizer="sgd", **arguments):
     return model
 
 
-@pytest.fixture
-def batches(rng):
+def fit(model, rng, callbacks, epochs=EPOCHS):
     inputs = rng.normal(size=(STEPS * BATCH, 5)).astype("float32")
     labels = np.eye(3, dtype="float32")[rng.integers(0, 3, STEPS * BATCH)]
-    return inputs, labels
-
-
-def fit(model, batches, callbacks, epochs=EPOCHS):
     options = {"batch_size": BATCH, "shuffle": False, "verbose": 0}
-    options |= {"validation_data": batches, "callbacks": callbacks}
-    model.fit(*batches, epochs=epochs, **options)
+    options |= {"validation_data": (inputs, labels), "callbacks": callbacks}
+    model.fit(inputs, labels, epochs=epochs, **options)
 
 
 def averages_of(start, history):
@@ -76,16 +71,17 @@ POLICIES += [("bfloat16", "sgd", 1e-2)]
 @pytest.mark.slow
 @pytest.mark.parametrize(("policy", "optimizer", "tolerance"), POLICIES)
 def test_averages_follow_their_formula_and_are_seen_below(
-    batches, policy, optimizer, tolerance
+    rng, policy, optimizer, tolerance
 ):
     """By validation and callbacks below; not by training and those above.
 
-    They are float32: a small step would leave bfloat16 where it is.
+    They are float32: a small step would leave bfloat16 where it is. A second
+    `fit` begins them anew, from the weights that the model has.
     """
     tf.keras.mixed_precision.set_global_policy(policy)
     model, above, below = small_model(optimizer), Watch(), Watch()
     start = exact(model.get_weights())
-    fit(model, batches, [above, training.UseAverages(DECAY), below])
+    fit(model, rng, [above, training.UseAverages(DECAY), below])
     assert len(above.trained) == EPOCHS * STEPS
     averages = start
     for epoch in range(EPOCHS):
@@ -97,31 +93,12 @@ def test_averages_follow_their_formula_and_are_seen_below(
     assert not np.allclose(averages[0], above.trained[-1][0], atol=1e-4)
     # The next epoch goes on from the weights.
     assert_same(below.begin[1], above.trained[STEPS - 1])
-    assert_same(exact(model.get_weights()), below.end[-1])
-
-
-def test_a_second_fit_begins_its_averages_anew(batches):
-    """From the weights that the model has."""
-    model, watch = small_model(), Watch()
-    fit(model, batches, [training.UseAverages(0.1)], epochs=1)
     start = exact(model.get_weights())
-    use = training.UseAverages(DECAY)
-    fit(model, batches, [watch, use], epochs=1)
-    assert_same(watch.begin[0], start)
-    expected = averages_of(start, watch.trained)
-    assert_same(model.get_weights(), expected, 1e-5, 1e-5)
-
-
-@pytest.mark.parametrize("synchronized", [False, True])
-def test_shared_statistics_are_not_reduced_again(two_replicas, synchronized):
-    """Synchronized ones are the same on all replicas already."""
-    with two_replicas.scope():
-        norm = tf.keras.layers.BatchNormalization(synchronized=synchronized)
-        model = tf.keras.Sequential([tf.keras.layers.Input((3,)), norm])
-        averages = training.Averages(model, DECAY)
-    step = tf.function(lambda: two_replicas.run(averages.update, args=(1,)))
-    operations = step.get_concrete_function().graph.get_operations()
-    assert ("AddN" in {each.type for each in operations}) != synchronized
+    assert_same(start, below.end[-1])
+    fit(model, rng, [again := Watch(), training.UseAverages(DECAY)], epochs=1)
+    assert_same(again.begin[0], start)
+    averages = averages_of(start, again.trained)
+    assert_same(exact(model.get_weights()), averages, tolerance, tolerance)
 
 
 @pytest.mark.slow
@@ -132,6 +109,7 @@ def test_a_compiled_network_is_fitted_saved_and_loaded(tmp_path):
     model = training.recipe_network(recipe, pipeline.images)
     training.compile_network(model, recipe, pipeline.steps_per_epoch)
     options = {"steps_per_epoch": 2, "shuffle": False, "verbose": 0}
+    options["class_weight"] = dict(enumerate(range(1, 11)))
     options["validation_data"] = pipeline.scan(pipeline.images.validation)
     history = model.fit(pipeline.training(), **options).history
     assert set(history) >= {"loss", "accuracy", "top5_accuracy", "val_loss"}
@@ -146,9 +124,7 @@ def test_a_compiled_network_is_fitted_saved_and_loaded(tmp_path):
     data_loss = float(model.loss(labels, model(images, training=False)))
     assert logs["loss"] == pytest.approx(data_loss + penalty, rel=1e-4)
     weights = np.where(np.argmax(labels, 1) < 5, 1.0, 10.0)
-    weights[0] = 0.0  # fills up the batch
     weighted = model.test_on_batch(images, labels, weights, return_dict=True)
-    logs = model.test_on_batch(images[1:], labels[1:], return_dict=True)
     for name in ("accuracy", "top5_accuracy"):
         assert weighted[name] == pytest.approx(logs[name])
     assert weighted["loss"] != pytest.approx(logs["loss"])
@@ -157,6 +133,38 @@ def test_a_compiled_network_is_fitted_saved_and_loaded(tmp_path):
     assert_same(loaded(images), model(images), 1e-5, 1e-5)
     assert int(loaded.optimizer.iterations) == 2
     loaded.train_on_batch(images, labels)
+
+
+def pipeline_of(rng, number, strategy=None):
+    """Images of 8x8 pixels, each a class of its own; batches of four."""
+    arrays = rng.integers(0, 256, (number, 8, 8, 1), np.uint8), range(number)
+    names = [*map(str, range(number))]
+    source = data.arrays.ArraySource(*map(np.asarray, arrays))
+    images = data.ImageSet("x", names, 1, source, None, source)
+    recipe = training.resolve("smoke", {"batch_size": 4})
+    return training.InputPipeline(recipe, images, strategy)
+
+
+@pytest.mark.slow
+def test_replicas_fit_and_evaluate_all_images_without_class_weights(
+    rng, two_replicas
+):
+    """Of nine images the last batch of four has one, for two replicas."""
+    pipeline = pipeline_of(rng, 9, two_replicas)
+    with two_replicas.scope():
+        model = training.recipe_network(pipeline.recipe, pipeline.images)
+    training.compile_network(model, pipeline.recipe, 2)
+    scan = pipeline.scan(pipeline.images.test)
+    options = {"steps_per_epoch": 2, "shuffle": False, "verbose": 0}
+    training_batches = pipeline.training()
+    with pytest.raises(ValueError, match="`class_weight` .* is for one device"):
+        model.fit(training_batches, class_weight={0: 2.0}, **options)
+    model.fit(training_batches, validation_data=scan, **options)
+    logs = model.evaluate(scan, verbose=0, return_dict=True)
+    images, labels = map(np.concatenate, zip(*scan, strict=True))
+    right = np.argmax(model(images), 1) == np.argmax(labels, 1)
+    assert len(right) == 9
+    assert logs["accuracy"] == pytest.approx(np.mean(right))
 
 
 def test_keras_evaluates_a_scan_of_bad_images_as_the_others(tmp_path, rng):
@@ -184,20 +192,17 @@ def test_keras_evaluates_a_scan_of_bad_images_as_the_others(tmp_path, rng):
     assert logs == pytest.approx(expected, rel=1e-4)
 
 
-def test_few_classes_have_no_top_5():
-    model = small_model()
-    training.compile_network(model, training.resolve("smoke"), 10)
-    logs = model.evaluate(np.zeros((2, 5)), np.eye(3)[:2], verbose=0)
-    assert len(logs) == 2
-
-
 @pytest.mark.skipif(not KERAS_3, reason="Keras 2 sums before it clips")
 @pytest.mark.parametrize(
     "field", [{"global_clipnorm": 1.0}, {"precision": "mixed_float16"}]
 )
 def test_what_keras_does_for_each_replica_alone_is_refused(two_replicas, field):
+    """Few classes have no top-5 accuracy."""
     recipe = training.resolve("smoke", field)
     with two_replicas.scope():
         model = small_model()
     with pytest.raises(ValueError, match="not for `model.fit`"):
         training.compile_network(model, recipe, 10)
+    training.compile_network(model := small_model(), recipe, 10)
+    logs = model.evaluate(np.zeros((2, 5)), np.eye(3)[:2], verbose=0)
+    assert len(logs) == 2

@@ -8,21 +8,16 @@ import pytest
 
 from lambdanet_tf import training
 from lambdanet_tf.specs import TABLE_20
-from lambdanet_tf.training.recipes import listing
-from lambdanet_tf.training.record import recipe_to_train
 
 pytestmark = pytest.mark.once
 
 
 @pytest.mark.parametrize("name", training.RECIPES)
-def test_every_row_says_what_how_and_with_what_result(name):
-    """And resolves to itself, and is read back from a file or a run."""
+def test_every_row_resolves_to_itself_and_is_read_back(name):
+    """From a file, or a run."""
     recipe = training.RECIPES[name]
     assert recipe.name == name
     assert recipe.summary
-    assert recipe.command.startswith("python train.py")
-    assert recipe.result
-    assert [line.split()[0] for line in listing()].count(name) == 1
     resolved = training.resolve(name)
     assert resolved == recipe or name in ("imagenet_350", "images")
     fields = resolved.to_dict()
@@ -69,7 +64,7 @@ FOREIGN += ['{"recipe": null}']
     [
         ({"epoch": 3}, r"Unknown field 'epoch'\. Did you mean 'epochs'"),
         ({"epochs": "many"}, "`epochs` must be int.*'many'"),
-        ({"epochs": 0}, "`epochs` must be at least 1"),
+        ({"epochs": 0}, "`epochs` must be a finite number of at least 1"),
         ({"dropout_rate": 1.0}, "must be at least 0 and below 1"),
         ({"zoom": 2.0}, r"`zoom` must lie between 0 and 0\.9"),
         ({"flip": 1}, "`flip` must be bool"),
@@ -109,7 +104,7 @@ def test_strides_for_own_images_leave_a_map_of_seven(size, stride):
     assert changed.model_arguments["strides"] == [1, 1, 1]
 
 
-def test_files_of_changes_are_read(tmp_path):
+def test_files_of_changes_are_read():
     recipe = training.read_recipe("file", '{"name": "smoke", "epochs": 7}')
     assert recipe == dataclasses.replace(training.RECIPES["smoke"], epochs=7)
     mine = training.Recipe(name="mine", epochs=7)
@@ -121,8 +116,3 @@ def test_files_of_changes_are_read(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             training.read_recipe("file", text)
-    file, own = tmp_path / "file.json", {"data": "folder:mine"}
-    for content, flags in (({}, own), (own, {})):
-        file.write_text(json.dumps(content))
-        asked = training.RunOptions(), None, str(file), flags
-        assert recipe_to_train(*asked).name == "images"

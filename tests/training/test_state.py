@@ -56,16 +56,15 @@ def indices(folder):
 def test_a_checkpoint_brings_everything_back(tmp_path, optimizer):
     before = make_state(optimizer=optimizer)
     take_step(before)
-    before.end_epoch({"epoch": 1, "loss": 1.5}, {"top": 1.0}, b"the best")
+    before.end_epoch({"epoch": 1, "loss": 1.5}, b"the best")
     take_step(before)
     before.seconds, before.epoch_seconds = 4.0, 3.0
     before.save(str(tmp_path))
     after = make_state(optimizer=optimizer)
     after.restore(newest_checkpoint(str(tmp_path)))
     assert_same(arrays(after), arrays(before))
-    assert (after.step, after.sums) == (2, [1.0, 2.0, 3.0])
-    assert after.rows == [{"epoch": 1, "loss": 1.5}]
-    assert after.best == {"epoch": 1, "score": 0.0, "top": 1.0}
+    assert (after.step, [*after.sums]) == (2, [1.0, 2.0, 3.0])
+    assert after.rows == [after.best] == [{"epoch": 1, "loss": 1.5}]
     assert after.best_weights == b"the best"
     assert (after.seconds, after.epoch_seconds) == (4.0, 3.0)
     for state in (before, after):
@@ -77,7 +76,7 @@ def test_old_checkpoints_are_removed_and_the_newest_is_found(tmp_path):
     """Also in a folder that was moved since."""
     state = saved(tmp_path / "a", steps=12)
     assert indices(tmp_path / "a") == ["ckpt-11.index", "ckpt-12.index"]
-    state.end_epoch({"epoch": 1}, {})
+    state.end_epoch({"epoch": 1})
     state.save(str(tmp_path / "a"))
     assert indices(tmp_path / "a") == ["ckpt-12.index", "ckpt-13.index"]
     moved = str((tmp_path / "a").rename(tmp_path / "b"))
@@ -94,23 +93,18 @@ DAMAGES = {
     "no index": lambda path: os.remove(f"{path}.index"),
     "cut index": lambda path: os.truncate(f"{path}.index", 100),
     "cut data": lambda path: os.truncate(f"{path}.data-00000-of-00001", 100),
+    "another network": lambda path: None,
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path, damage):
-    saved(tmp_path)
-    DAMAGES[damage](f"{tmp_path}/ckpt-1")
-    with pytest.raises(UserError, match="ckpt-1 cannot be read"):
-        make_state().restore(newest_checkpoint(str(tmp_path)))
-
-
-def test_a_checkpoint_of_another_network_is_refused(tmp_path):
     """Weights are known by their names, and not by their order."""
     saved(tmp_path)
-    other = make_state(names=("first", "third"))
+    DAMAGES[damage](f"{tmp_path}/ckpt-1")
+    names = ("first", "third" if damage == "another network" else "second")
     with pytest.raises(UserError, match="ckpt-1 cannot be read"):
-        other.restore(newest_checkpoint(str(tmp_path)))
+        make_state(names=names).restore(newest_checkpoint(str(tmp_path)))
 
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path):
@@ -126,6 +120,6 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path):
 def test_of_equally_good_epochs_the_latest_is_the_best():
     state = make_state()
     assert state.is_best({"validation_accuracy": 0.5})
-    state.end_epoch({"epoch": 1}, {"validation_accuracy": 0.5}, b"weights")
+    state.end_epoch({"epoch": 1, "validation_accuracy": 0.5}, b"weights")
     assert state.is_best({"validation_accuracy": 0.5})
     assert not state.is_best({"validation_accuracy": 0.4})

@@ -1,11 +1,8 @@
 """Whole runs of a tiny network, and what they leave behind."""
 
-import dataclasses
 import os
 import pathlib
 import random
-import signal
-import time
 
 import numpy as np
 import pytest
@@ -13,7 +10,6 @@ import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf import training
-from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.training import loop
 from lambdanet_tf.training import steps
 from tests.support import smoke_run
@@ -57,67 +53,6 @@ def test_a_network_begins_with_the_weights_of_a_run(finished_run):
     model = training.recipe_network(recipe, data.load_digits(), said.append)
     assert said == [f"Initial weights: {finished_run.path}."]
     assert_same(model.get_weights(), smoke_run.weights(finished_run))
-
-
-@pytest.mark.once
-def test_a_stopped_run_ends_as_if_it_had_not_been(finished_run, tmp_path):
-    """Stopped by a real signal; resumed with several steps in a call."""
-    trained = []
-
-    def interrupt(model, row):
-        trained.extend(model.get_weights())
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    before = signal.getsignal(signal.SIGTERM)
-    tmp_path = tmp_path / "my runs"
-    message = f"at step 20. Resume with: lambdanet train --run-dir '{tmp_path}"
-    with pytest.raises(training.Stopped, match=message):
-        smoke_run.run_smoke(tmp_path, on_epoch=interrupt)
-    assert signal.getsignal(signal.SIGTERM) == before
-    folder = training.RunFolder(tmp_path / "run")
-    assert folder.read().status == "stopped"
-    assert np.any(smoke_run.weights(folder)[0] != trained[0])  # averages
-    with pytest.raises(ValueError, match="is 'stopped'. Let it finish"):
-        folder.read().require_finished()
-    options = {"steps_per_execution": 7, "checkpoint_steps": 15}
-    smoke_run.run_smoke(tmp_path, options)
-    smoke_run.assert_same_end(folder, finished_run)
-
-
-OTHER_KERAS = "tf_keras 2.0" if KERAS_3 else "keras 3.0"
-
-
-def test_the_other_keras_resumes_no_run(finished_run, tmp_path):
-    was = {"versions": {"keras": OTHER_KERAS}}
-    run = dataclasses.replace(finished_run.read(), **was)
-    training.RunFolder(tmp_path / "run").write(run)
-    with pytest.raises(ValueError, match="TF_USE_LEGACY_KERAS=[01]"):
-        smoke_run.run_smoke(tmp_path)
-    assert os.listdir(tmp_path / "run") == ["run.json"]
-
-
-def test_a_stop_before_the_first_step_is_obeyed_at_once(tmp_path, monkeypatch):
-    def network(*arguments):
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.1)
-        raise AssertionError("the signal was only noted")
-
-    monkeypatch.setattr(loop.network, "recipe_network", network)
-    with pytest.raises(training.Stopped):
-        smoke_run.run_smoke(tmp_path)
-
-
-def test_a_loss_that_is_not_finite_names_the_good_weights(tmp_path):
-    """The weights are spoiled after the first epoch; its best ones stay."""
-
-    def spoil(model, row):
-        model.set_weights([np.nan * weight for weight in model.get_weights()])
-
-    with pytest.raises(training.NotFinite, match="of epoch 1, are in .*best"):
-        smoke_run.run_smoke(tmp_path, on_epoch=spoil)
-    folder = training.RunFolder(tmp_path / "run")
-    assert folder.read().status == "failed"
-    assert all(np.all(np.isfinite(w)) for w in smoke_run.weights(folder))
 
 
 def take_steps(strategy=None, jit_compile=False):
