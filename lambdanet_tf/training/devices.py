@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -114,7 +115,8 @@ def lost_device_stops() -> Iterator[None]:
     try:
         yield
     except (tf.errors.OpError, UserError) as error:
-        cause = error.__cause__ if isinstance(error, UserError) else error
+        is_told = isinstance(error, UserError)
+        cause: Any = error.__cause__ if is_told else error
         if not isinstance(cause, lost):
             raise
         text = f"{cause.message}".strip().partition("\n")[0]

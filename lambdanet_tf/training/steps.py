@@ -179,7 +179,7 @@ class Evaluation:
         metrics = self.metrics(source, on_batch=keep)
         columns = map(np.array, zip(*rows, strict=True))
         pictures = dict(sorted((spread | mistakes).items()))
-        return metrics, Predictions(*columns, pictures)
+        return metrics, Predictions(*columns, pictures=pictures)
 
 
 def evaluation_step(model: tf.keras.Model) -> Callable[..., Any]:

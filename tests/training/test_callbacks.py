@@ -9,6 +9,7 @@ import tensorflow as tf
 from lambdanet_tf import data
 from lambdanet_tf import models
 from lambdanet_tf import training
+from lambdanet_tf.data.arrays import ArraySource
 from lambdanet_tf.data.folders import FileSource
 from lambdanet_tf.environment import KERAS_3
 from tests.support.arrays import assert_same
@@ -139,7 +140,7 @@ def pipeline_of(rng, number, strategy=None):
     """Images of 8x8 pixels, each a class of its own; batches of four."""
     arrays = rng.integers(0, 256, (number, 8, 8, 1), np.uint8), range(number)
     names = [*map(str, range(number))]
-    source = data.arrays.ArraySource(*map(np.asarray, arrays))
+    source = ArraySource(*map(np.asarray, arrays))
     images = data.ImageSet("x", names, 1, source, None, source)
     recipe = training.resolve("smoke", {"batch_size": 4})
     return training.InputPipeline(recipe, images, strategy)
