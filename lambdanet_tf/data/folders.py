@@ -1,6 +1,7 @@
 """Folders of images with a folder for each class."""
 
 import collections
+import contextlib
 import os
 import unicodedata
 import warnings
@@ -10,14 +11,18 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
+from lambdanet_tf.arguments import check_int
 from lambdanet_tf.data import sets
 from lambdanet_tf.data.images import EncodedImage
+from lambdanet_tf.data.images import highest_of_16_bits
 from lambdanet_tf.data.images import open_image
 from lambdanet_tf.data.sources import IndexedSource
 from lambdanet_tf.environment import require
 
 _NATIVE = (".jpg", ".jpeg", ".png")
 _ENDINGS = (*_NATIVE, ".bmp", ".gif", ".webp", ".tif", ".tiff")
+_DEEP = (".png", ".tif", ".tiff")  # They may have 16 bits.
+_LOOKED_AT = 64
 _NOT_SHOWN = "__MACOSX"  # What a zip file of a Mac holds of its own.
 _RUN_FILE = "run.json"  # A run folder has pictures, but no images to train on.
 
@@ -27,29 +32,37 @@ class FileSource(IndexedSource):
 
     may_be_corrupt = True
 
-    def __init__(self, files: ArrayLike, labels: ArrayLike, channels: int = 3):
+    def __init__(
+        self,
+        files: ArrayLike,
+        labels: ArrayLike,
+        channels: int = 3,
+        bits: int = 16,
+    ):
         super().__init__(
             {"name": np.array(files), "label": np.array(labels, np.int32)}
         )
-        self._channels = channels
+        self._options = channels, bits
         if any(_ending(name) not in _NATIVE for name in self.columns["name"]):
             require("PIL.Image", extra="data")
 
     def decode(self, item: Any) -> tuple[EncodedImage, tf.Tensor]:
         encoded = tf.io.read_file(item["name"])
-        return open_image(encoded, self._channels), item["label"]
+        return open_image(encoded, *self._options), item["label"]
 
     def name(self, position: int) -> str:
         return str(self.columns["name"][position])
 
 
 def read_folder(
-    path: str, validation_split: float = 0.1, channels: int = 3
+    path: str, validation_split: float = 0.1, channels: int = 3, bits: int = 16
 ) -> sets.ImageSet:
     """Reads the `ImageSet` of a folder, as docs/data.md says.
 
-    What is left out is counted in the description and in a warning.
+    What is left out is counted in the description and in a warning, which also
+    say if images of 16 bits are nearly black.
     """
+    check_int("bits", bits, 8, 16)
     splits, left_out = _list_splits(path)
     classes = sorted(splits["train"])
     sources = {}
@@ -57,16 +70,23 @@ def read_folder(
         files = [file for name in classes for file in found[name]]
         counts = [len(found[name]) for name in classes]
         labels = np.repeat(np.arange(len(classes)), counts)
-        sources[split] = FileSource(files, labels, channels)
+        sources[split] = FileSource(files, labels, channels, bits)
     kinds = [f"{kind}: {count}" for kind, count in sorted(left_out.items())]
+    notes = [f"left out: {', '.join(kinds)}"] if kinds else []
+    if bits == 16 and 0 < _highest(sources["train"].columns["name"]) < 2**12:
+        notes.append(
+            "files of 16 bits hold no value above 4095 and are nearly black; "
+            f"folder:{path},bits=12 scales them"
+        )
     images = sets.ImageSet(
         f"folder:{path}",
         tuple(classes),
         channels,
         **sets.divide(sources, validation_split),
-        notes=(f"left out: {', '.join(kinds)}",) if kinds else (),
+        notes=tuple(notes),
+        bits=bits,
     )
-    if kinds:
+    if notes:
         warnings.warn(images.description, stacklevel=2)
     return images
 
@@ -99,6 +119,17 @@ def _list_splits(path):
                 f"{', '.join(sorted(unknown)) or 'none'}."
             )
     return {split: found[name] for split, name in names.items()}, left_out
+
+
+def _highest(files):
+    """Returns the largest value of some files of 16 bits, or 0."""
+    deep = [file for file in files if _ending(file) in _DEEP]
+    highest = 0
+    for file in deep[:: len(deep) // _LOOKED_AT + 1]:
+        with contextlib.suppress(ValueError, OSError, tf.errors.OpError):
+            encoded = tf.io.read_file(file).numpy()
+            highest = max(highest, highest_of_16_bits(encoded))
+    return highest
 
 
 def find_images(folder: str) -> list[str]:

@@ -51,21 +51,27 @@ class EncodedImage:
     """An image that is the bytes of a JPEG or PNG file.
 
     Pixels are uint8, those that Pillow gives: a transparent image loses its
-    transparency, CMYK becomes RGB, 16 bits become the higher 8, and gray is
-    0.299 R + 0.587 G + 0.114 B. Boxes of a JPEG file are decoded without the
-    rest of it; the size is read from the header. Reading fails if the bytes are
-    neither, are cut off, or have too many pixels.
+    transparency, CMYK becomes RGB, 16 bits become the higher 8 of `bits`, and
+    gray is 0.299 R + 0.587 G + 0.114 B. Boxes of a JPEG file are decoded
+    without the rest of it; the size is read from the header. Reading fails if
+    the bytes are neither, are cut off, or have too many pixels.
 
     Args:
         encoded: scalar string tensor.
         channels: 1 or 3.
         max_pixels: largest height times width.
+        bits: how many bits the values in files of 16 bits have, as 12 of many
+            cameras; larger values become white.
     """
 
     def __init__(
-        self, encoded: tf.Tensor, channels: int, max_pixels: int = MAX_PIXELS
+        self,
+        encoded: tf.Tensor,
+        channels: int,
+        max_pixels: int = MAX_PIXELS,
+        bits: int = 16,
     ):
-        self._channels = channels
+        self._channels, self._bits = channels, bits
         self._is_png = _is_png(encoded)
         size = tf.cond(
             self._is_png,
@@ -109,11 +115,19 @@ class EncodedImage:
     def _decode(self):
         return tf.cond(
             self._is_png,
-            lambda: tf.io.decode_png(self._encoded, channels=3),
+            self._decode_png,
             lambda: tf.io.decode_jpeg(
                 self._encoded, channels=3, dct_method=_DCT_METHOD
             ),
         )
+
+    def _decode_png(self):
+        if self._bits == 16:
+            return tf.io.decode_png(self._encoded, channels=3)
+        # Of files of 8 bits, too, the higher 8 are the value.
+        values = tf.io.decode_png(self._encoded, channels=3, dtype=tf.uint16)
+        divisor = tf.where(_is_deep(self._encoded), 2 ** (self._bits - 8), 256)
+        return tf.saturate_cast(tf.cast(values, tf.int32) // divisor, tf.uint8)
 
     def _in_channels(self, pixels):
         if self._channels == 1:
@@ -126,7 +140,9 @@ class EncodedImage:
 Image = ArrayImage | EncodedImage
 
 
-def open_image(encoded: tf.Tensor, channels: int) -> EncodedImage:
+def open_image(
+    encoded: tf.Tensor, channels: int, bits: int = 16
+) -> EncodedImage:
     """Opens the bytes, a scalar string tensor, of an image file.
 
     BMP, GIF, TIFF and WebP become PNG by Pillow, in Python: their first frame
@@ -139,7 +155,15 @@ def open_image(encoded: tf.Tensor, channels: int) -> EncodedImage:
 
     is_native = tf.io.is_jpeg(encoded) | _is_png(encoded)
     encoded = tf.cond(is_native, lambda: tf.identity(encoded), by_pillow)
-    return EncodedImage(encoded, channels)
+    return EncodedImage(encoded, channels, bits=bits)
+
+
+def highest_of_16_bits(encoded: bytes) -> int:
+    """Returns the largest value of a PNG or TIFF file of 16 bits, else 0."""
+    png = encoded if encoded.startswith(_PNG) else as_png(encoded)
+    if not _is_deep(tf.constant(png)):
+        return 0
+    return int(tf.reduce_max(tf.io.decode_png(png, dtype=tf.uint16)))
 
 
 def as_png(encoded: Any) -> bytes:
@@ -171,6 +195,10 @@ def as_png(encoded: Any) -> bytes:
 
 def _is_png(encoded):
     return tf.equal(tf.strings.substr(encoded, 0, len(_PNG)), _PNG)
+
+
+def _is_deep(png):
+    return tf.equal(tf.strings.substr(png, 24, 1), b"\x10")
 
 
 def _png_size(encoded):

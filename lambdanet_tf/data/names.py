@@ -23,7 +23,7 @@ SOURCES = ("digits", "tfds:NAME", "folder:PATH", "records:PATH", "arrays:FILE")
 # ",option=number".
 _KINDS: Mapping[str, tuple[Callable[..., ImageSet], tuple[str, ...]]] = {
     "tfds": (read_tfds, ()),
-    "folder": (read_folder, ("channels",)),
+    "folder": (read_folder, ("channels", "bits")),
     "records": (read_records, ("classes", "first_label", "channels")),
     "arrays": (read_arrays, ()),
 }

@@ -38,6 +38,7 @@ class ImageSet:
         validation: validation images, which choose the best epoch, or None.
         test: test images, which give the final accuracy.
         notes: remarks for the description.
+        bits: of the values in files of 16 bits, see `EncodedImage`.
 
     Raises:
         ValueError: if there are no training or test images, the classes are
@@ -56,6 +57,7 @@ class ImageSet:
     validation: Source | None
     test: Source
     notes: tuple[str, ...] = ()
+    bits: int = 16
 
     def __post_init__(self):
         object.__setattr__(self, "classes", tuple(self.classes))

@@ -181,6 +181,7 @@ def options_for(run: Run, **changes: Any) -> ExportOptions:
         "image_size": None if None in size else size,
         "evaluation_crop": run.recipe.get("evaluation_crop", 1.0),
         "image_dtype": image_dtype(precision),
+        "bits": run.image.get("bits", 16),
     }
     return ExportOptions(**{**options, **changes})
 

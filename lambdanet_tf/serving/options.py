@@ -29,6 +29,7 @@ class ExportOptions:
             one output has two classes: what 0 and what 1 stand for.
         image_dtype: "float32", or "bfloat16" if the pixels were rounded to it
             when the model was evaluated.
+        bits: of the values in files of 16 bits, see `data.EncodedImage`.
         formats: files for other runtimes, of `FORMATS`.
 
     Raises:
@@ -65,6 +66,7 @@ class ExportOptions:
         metavar="FRACTION",
     )
     image_dtype: str = "float32"
+    bits: int = 16
     top: int = field(5, "number of most likely classes that are named", low=1)
     max_pixels: int = field(
         2**25, "largest height times width of an encoded image", low=1

@@ -64,6 +64,7 @@ class ServingModule(tf.Module):
             network.crop,
             network.image_shape[-1],
             network.options.max_pixels,
+            network.options.bits,
         )
         return self._scored(network(images)["logits"])
 
@@ -105,6 +106,7 @@ def decode_batch(
     crop: data.EvaluationCrop,
     channels: int,
     max_pixels: int,
+    bits: int = 16,
 ) -> tf.Tensor:
     """Decodes JPEG and PNG files `(batch,)` to images of one size.
 
@@ -113,7 +115,7 @@ def decode_batch(
     shape = (*crop.size, channels)
 
     def decode_one(string):
-        image = data.EncodedImage(string, channels, max_pixels)
+        image = data.EncodedImage(string, channels, max_pixels, bits)
         pixels = tf.cast(crop(image), tf.float32)
         return tf.ensure_shape(pixels, shape), True
 

@@ -38,6 +38,7 @@ def run_record(
     """Returns what run.json holds about a run that begins."""
     size = {"height": recipe.image_size, "width": recipe.image_size}
     pixels = {"channels": images.channels, "minimum": 0, "maximum": 255}
+    pixels["bits"] = images.bits
     own = {"lambdanet_tf": lambdanet_tf.__version__}
     name = os.path.basename(sys.argv[0])
     command = ["python", name] if name.endswith(".py") else [name]

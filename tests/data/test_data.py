@@ -243,16 +243,54 @@ def test_files_for_pillow_are_opened_without_a_graph(kind):
     np.testing.assert_array_equal(pixels, np.full((8, 9, 3), [255, 0, 0]))
 
 
-@pytest.mark.parametrize("mode", ["I;16", "I;16B"])
-def test_16_bits_of_a_tiff_become_the_higher_8(mode):
-    pillow = pytest.importorskip("PIL.Image")
-    values = np.arange(0, 65536, 1111, np.uint16)[:56].reshape(7, 8)
+DEEP = np.arange(0, 65536, 1111, np.uint16)[:56].reshape(7, 8)
+
+
+def deep(values, kind="TIFF", mode="I;16"):
+    """A file of 16 bits."""
+    pillow = require("PIL.Image", extra="data")
     stored = values.astype(">u2" if mode == "I;16B" else "<u2").tobytes()
     stream = io.BytesIO()
-    pillow.frombytes(mode, (8, 7), stored).save(stream, "TIFF")
-    file = tf.constant(stream.getvalue())
+    pillow.frombytes(mode, values.shape[::-1], stored).save(stream, kind)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"), [("TIFF", "I;16"), ("TIFF", "I;16B"), ("PNG", "I;16")]
+)
+def test_16_bits_become_the_higher_8_of_those_that_are_used(kind, mode):
+    file = tf.constant(deep(DEEP, kind, mode))
     pixels = open_image(file, channels=1).decode()
-    np.testing.assert_array_equal(pixels[..., 0], values >> 8)
+    np.testing.assert_array_equal(pixels[..., 0], DEEP >> 8)
+    pixels = open_image(file, channels=1, bits=12).decode()
+    np.testing.assert_array_equal(pixels[..., 0], np.minimum(DEEP >> 4, 255))
+
+
+def test_images_of_12_bits_in_16_are_noticed_and_scaled(tmp_path):
+    """Microscopes write them; without the option they are nearly black."""
+    path = write_folder(tmp_path, [""])
+    dim = np.maximum(DEEP // 16, 9)
+    files = {f"a/{i}.tif": deep(dim - i) for i in range(9)}
+    files["b/8.tif"] = encoded("TIFF", color="#070707")
+    write_files(tmp_path, files)
+    text = f"no value above 4095 and are nearly black; folder:{path},bits=12"
+    with pytest.warns(UserWarning, match=re.escape(text)):
+        data.load_images(f"folder:{path}")
+    images = data.load_images(f"folder:{path},bits=12")
+    assert images.bits == 12
+    for source in images.splits.values():
+        for _, item in source.scan():
+            name = item["name"].numpy().decode()
+            values = source.decode(item)[0].decode().numpy()
+            number = int(name.split("/")[-1].split(".")[0])
+            if name.endswith("8.tif") and "/b/" in name:
+                assert values.max() == 7
+            elif name.endswith(".tif"):
+                assert values.max() == (dim - number).max() >> 4
+            else:
+                assert values.max() == number
+    with pytest.raises(ValueError, match="`bits` must be an integer, 8 to 16"):
+        data.load_images(f"folder:{path},bits=4")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ SIZES = [(37, 61), (90, 50), (12, 12), (7, 5), (1, 1), (3, 40)]
 MODES = [
     *(("RGB", "jpg"), ("L", "jpg"), ("CMYK", "jpg"), ("RGB", "png")),
     *(("RGBA", "png"), ("LA", "png"), ("P", "png"), ("1", "png")),
+    ("12 bits", "png"),
 ]
 
 
@@ -52,7 +53,11 @@ def images_folder(tmp_path_factory):
             place.mkdir(parents=True)
             for number, ((mode, ending), size) in enumerate(kinds):
                 pixels = picture(generator, label, *size)
-                image = image_module.fromarray(pixels).convert(mode)
+                if mode == "12 bits":  # of 16
+                    deep = pixels[..., 0].astype(np.uint16) * 16
+                    image = image_module.fromarray(deep)
+                else:
+                    image = image_module.fromarray(pixels).convert(mode)
                 image.save(place / f"{number:03}-{mode}.{ending}")
     return folder
 
@@ -65,7 +70,7 @@ def trained(images_folder, tmp_path_factory):
         {
             "batch_size": 4,
             "image_size": 12,
-            "data": f"folder:{images_folder}",
+            "data": f"folder:{images_folder},bits=12",
             "epochs": 2,
             "evaluation_crop": 0.875,
             "learning_rate": 0.05,
