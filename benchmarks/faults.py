@@ -3,10 +3,10 @@
     python -m benchmarks.faults                    those without a verdict
     python -m benchmarks.faults --only ops/ --again
 
-`faults.toml` has the faults: a file, a text that stands once in it, and what
-comes in its place; and the tests of each folder. They run in copies of what git
-tracks, in several at once, first the quick tests, then the slow ones. A fault
-is caught by the first that fails; without one it has survived.
+`faults.toml` has faults: a file, a text that stands once in it, and what comes
+in its place; and the tests of each folder. They run in copies of what git
+tracks, two at once, the quick ones first. A fault is caught by the first that
+fails; without one it has survived.
 """
 
 import collections

@@ -1,9 +1,6 @@
 """Records of measurements: `results/TOPIC.jsonl`, appended, never rewritten.
 
-A line has the case that it is about, what was measured with all repeats, and
-where it comes from: processor, threads, versions, date, commit, and whether the
-checkout was clean. Of the records of a case the last one counts. A record is
-stale where a later commit changed a file of its topic.
+`results/README.md` says what a record has, and when it is stale.
 """
 
 import argparse
@@ -46,8 +43,7 @@ def topics():
     for line in (RESULTS / "README.md").read_text("utf-8").splitlines():
         cells = [tuple(re.findall("`([^`]+)`", x)) for x in line.split("|")]
         if len(cells) == 6 and cells[1]:
-            (name,), *others = cells[1:-1]
-            found[name] = Topic(name, *others)
+            found[cells[1][0]] = Topic(*cells[1], *cells[2:-1])
     return found
 
 
@@ -176,6 +172,14 @@ def _parser(module, defaults):
 @functools.cache
 def origin():
     """Returns where a record comes from that is written now, as a dict."""
+    about = pathlib.Path("/proc/cpuinfo").read_text("utf-8")
+    processor = re.search(r"model name\s*: (.*)", about)
+    versions = {"python": platform.python_version()}
+    unused = "keras" if os.environ.get("TF_USE_LEGACY_KERAS") else "tf_keras"
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    versions.pop(unused, None)
     try:
         commit = git("rev-parse", "--short=10", "HEAD")
         clean = not git("status", "--porcelain", "--", ".", ":!results")
@@ -183,31 +187,13 @@ def origin():
         commit, clean = None, False
     today = datetime.datetime.now(datetime.timezone.utc).date()
     return {
-        "processor": _processor(),
+        "processor": processor[1] if processor else platform.machine(),
         "threads": len(os.sched_getaffinity(0)),
-        "versions": _versions(),
+        "versions": versions,
         "date": today.isoformat(),
         "commit": commit,
         "clean": clean,
     }
-
-
-def _processor():
-    with contextlib.suppress(OSError):
-        text = pathlib.Path("/proc/cpuinfo").read_text("utf-8")
-        if found := re.search(r"model name\s*: (.*)", text):
-            return found[1]
-    return platform.processor() or platform.machine()
-
-
-def _versions():
-    found = {"python": platform.python_version()}
-    unused = "keras" if os.environ.get("TF_USE_LEGACY_KERAS") else "tf_keras"
-    for name in PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    found.pop(unused, None)
-    return found
 
 
 def git(*arguments):

@@ -3,9 +3,7 @@
     python -m benchmarks.render               what differs, in docs/
     python -m benchmarks.render --check       fails where something differs
 
-Under each table stands where its records come from, and that they are stale
-where a later commit changed the files of their topic. `--check` compares all
-but that: a commit cannot know what it makes stale.
+`--check` leaves out which records are stale: no commit knows what it makes so.
 """
 
 import argparse
@@ -23,7 +21,6 @@ from benchmarks import views
 DOCS = records.ROOT / "docs"
 VIEWS = views.VIEWS
 _STALE = "; stale: the code has changed since"
-_STAMP = "Records"  # the name of a picture's text that says what it is of
 for _module in pkgutil.iter_modules(views.__path__, f"{views.__name__}."):
     importlib.import_module(_module.name)  # registers views
 
@@ -52,7 +49,7 @@ def provenance(topic, found, with_stale=True):
     )
     dates = {}
     for x in found:
-        dates.setdefault(x["date"], {}).setdefault(x["commit"], x["date"])
+        dates.setdefault(x["date"], {}).setdefault(x["commit"])
     measured = "; ".join(
         f"at {_commits(at)}, on {date}" for date, at in sorted(dates.items())
     )
@@ -60,11 +57,9 @@ def provenance(topic, found, with_stale=True):
     text += ", ".join(f"`{command}`" for command in topic.commands)
     text += f" on {'; '.join(machines)}" if machines else ""
     text += f"; measured {measured}"
-    commits = {x["commit"]: None for x in found}
-    stale = [
-        x for x in commits if with_stale and records.is_stale(x, topic.files)
-    ]
-    if stale:
+    commits = dict.fromkeys(x["commit"] for x in found)
+    stale = [x for x in commits if records.is_stale(x, topic.files)]
+    if stale and with_stale:
         text += _STALE
         text += f" {_commits(stale)}" if len(stale) < len(commits) else ""
     return f"*{text}.*"
@@ -81,18 +76,15 @@ def without_stale(text):
     return re.sub(rf"{_STALE}[^*]*[.][*]$", ".*", text, flags=re.MULTILINE)
 
 
-def picture(target, found):
-    """The stamp of what a picture is made of: records and source."""
-    source = inspect.getsource(VIEWS[target])
-    text = json.dumps(found, sort_keys=True) + source
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def stamp_of(path):
-    """The stamp in a PNG file; None if there is none."""
-    stored = path.read_bytes() if path.exists() else b""
-    found = re.search(rb"tEXt%s\0([0-9a-f]{16})" % _STAMP.encode(), stored)
-    return found and found[1].decode()
+def draw(target, found, path, write):
+    """Draws a picture unless its file is of these records and this source."""
+    text = json.dumps(found, sort_keys=True) + inspect.getsource(VIEWS[target])
+    stamp = hashlib.sha256(text.encode()).hexdigest()[:16]
+    is_new = not path.exists() or stamp.encode() not in path.read_bytes()
+    if is_new and write:
+        figure = VIEWS[target](found)
+        figure.savefig(path, dpi=110, metadata={"Records": stamp})
+    return is_new
 
 
 def render(results=records.RESULTS, docs=DOCS, write=True):
@@ -101,20 +93,15 @@ def render(results=records.RESULTS, docs=DOCS, write=True):
     differing = []
     for target, topics in sources().items():
         found = {topic.name: known[topic.name] for topic in topics}
+        name, _, section = target.partition("#")
         if not all(found.values()):
             continue
-        name, _, section = target.partition("#")
         if section:
             text = block(target, topics, found, with_stale=write)
-            changed = replace(docs / name, section, text, write)
+            differs = replace(docs / name, section, text, write)
         else:
-            stamp = picture(target, found)
-            changed = stamp_of(docs / name) != stamp
-            if changed and write:
-                VIEWS[target](found).savefig(
-                    docs / name, dpi=110, metadata={_STAMP: stamp}
-                )
-        if changed:
+            differs = draw(target, found, docs / name, write)
+        if differs:
             differing.append(target)
     return differing
 
@@ -126,9 +113,8 @@ def replace(page, section, text, write):
     before, rest = whole.split(begin)
     after = rest.split(end)[1]
     new = f"{before}{begin}\n\n{text}\n\n{end}{after}"
-    if write and new != whole:
-        page.write_text(new, "utf-8")
     if write:
+        page.write_text(new, "utf-8")
         return new != whole
     return without_stale(new) != without_stale(whole)
 

@@ -29,9 +29,6 @@ def turns(functions, seconds, least=_LEAST, most=math.inf, clock=True):
         least: turns, however long they take.
         most: turns.
         clock: whether to time the calls; else they return their seconds.
-
-    Returns:
-        Dict from name to a list of seconds, in the order of the turns.
     """
     for function in functions.values():
         function()
@@ -54,33 +51,29 @@ def turns(functions, seconds, least=_LEAST, most=math.inf, clock=True):
     return times
 
 
-def _child(verb, function, arguments):
+def _child(*words, arguments):
     """The command of a process that calls a function, see `main`."""
-    arguments = json.dumps(arguments, default=str)  # of paths
-    command = "-m", "benchmarks.timing", verb, function, arguments
-    return [sys.executable, *command]
+    command = sys.executable, "-m", "benchmarks.timing", *words
+    return [*command, json.dumps(arguments, default=str)]  # of paths
 
 
 class Worker:
     """A process that runs one thing when it is told to.
 
-    Args:
-        function: such as "benchmarks.networks.timm_speed:worker", called there.
-            It returns a function from a request to what is run.
-        *arguments: of the function, as JSON.
-        root: folder that the package is imported from.
+    There a function, "module:name", is called with arguments, by JSON; it
+    returns a function from a request to what is run. The package is that of the
+    folder `root`.
     """
 
     def __init__(self, function, *arguments, root=ROOT):
         paths = [str(root), str(ROOT), os.environ.get("PYTHONPATH", "")]
-        path = os.pathsep.join(filter(None, paths))
         self._process = subprocess.Popen(
-            _child("serve", function, arguments),
+            _child("serve", function, arguments=arguments),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=root,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         )
 
     def __enter__(self):
@@ -94,8 +87,7 @@ class Worker:
     def run(self, request="run"):
         """Seconds of one run; the first one of a request warms it up."""
         with contextlib.suppress(BrokenPipeError):  # The answer is empty, too.
-            self._process.stdin.write(request + "\n")
-            self._process.stdin.flush()
+            print(request, file=self._process.stdin, flush=True)
         for line in self._process.stdout:
             if line.startswith("seconds "):
                 return float(line.split()[1])
@@ -138,7 +130,7 @@ def worker_turns(commands, seconds, optional=(), most=100):
 def in_child(function, *arguments, timeout=None):
     """Returns what "module:function" does, in a process of its own."""
     done = subprocess.run(
-        _child("call", function, arguments),
+        _child("call", function, arguments=arguments),
         check=True,
         stdout=subprocess.PIPE,
         text=True,
@@ -172,36 +164,12 @@ def ratio(first, second):
 def median_interval(numbers):
     """An interval of 95 % for the median of what the numbers are drawn from.
 
-    From one order statistic to another, by the binomial distribution; the
-    whole range where there are too few numbers.
+    From one order statistic to another, by the binomial distribution.
     """
     numbers, n = sorted(numbers), len(numbers)
     ways = itertools.accumulate(math.comb(n, k) for k in range(n // 2))
     low = max(sum(2 * way <= 0.05 * 2**n for way in ways) - 1, 0)
     return numbers[low], numbers[n - 1 - low]
-
-
-def peak_megabytes(function):
-    """Returns MiB that a `tf.function`'s first call adds at its peak (Linux).
-
-    Traced before, not executed; the kernel's high-water mark is reset in
-    between. Memory that later calls would reuse is counted. Pages of files
-    are not: how much of a library its first use maps is the kernel's choice.
-    """
-    function.get_concrete_function()
-    before = _status()
-    pathlib.Path("/proc/self/clear_refs").write_text("5")
-    function()
-    after = _status()
-    mapped = after["RssFile"] - before["RssFile"]
-    return max(after["VmHWM"] - before["VmRSS"] - mapped, 0.0)
-
-
-def _status():
-    """Returns fields of `/proc/self/status` in MiB."""
-    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
-    pairs = [line.split() for line in lines if line.endswith("kB")]
-    return {name.rstrip(":"): int(size) / 1024 for name, size, _ in pairs}
 
 
 def main(verb, function, arguments):

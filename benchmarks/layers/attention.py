@@ -1,15 +1,11 @@
 """Measures Table 4: memory and time of attention and of lambda layers.
 
-    python -m benchmarks.layers.attention --memory      10 minutes
-    python -m benchmarks.layers.attention --time        10 minutes
-    python -m benchmarks.layers.attention --time --only axial --seconds 1
+    python -m benchmarks.layers.attention --memory --time      20 minutes
 
-Memory is what XLA's compiler for CPUs assigns to one training step in float32:
-inputs, weights, gradients and everything in between, with buffers reused. The
-program is compiled, not executed, so that a step of terabytes has a figure
-too. A training step is the gradient of a sum of squares with respect to inputs
-and weights, with batch statistics, of the layers of one stage in a row, each
-with a shortcut.
+Memory is what XLA's compiler for CPUs assigns to a training step in float32; it
+is not executed, so that a step of terabytes has a figure, too. The step is the
+gradient of a sum of squares with respect to inputs and weights, of the layers
+of one stage in a row, each with a shortcut.
 """
 
 import functools
@@ -43,18 +39,15 @@ LAYERS = {
 }
 SHARED = tuple(name for name in LAYERS if name.endswith("shared"))
 BATCHES = (1, 8, 32, 128, 512)
-SIDES = (16, 24, 32, 48, 64, 96)
 PAPER_BATCH = 128
-GIB = 2**30
-LIMITS = (16, 80)  # GiB: a core of a TPU v3, an A100 or H100
 
 
 class Case(NamedTuple):
     """A stage: so many layers in a row, on square maps."""
 
     batch: int
-    side: int
-    filters: int
+    side: int = 64
+    filters: int = 64
     layers: int = 1
 
     @property
@@ -63,33 +56,15 @@ class Case(NamedTuple):
 
     def case(self, name, figure):
         """What is recorded as the case of a figure of a layer."""
-        return {
-            "layer": name,
-            "figure": figure,
-            "layers": self.layers,
-            "map": f"{self.side}x{self.side}x{self.filters}",
-            "batch": self.batch,
-        }
-
-
-def image(batch, side=64):
-    """One layer on a map of 64 channels."""
-    return Case(batch, side, 64)
+        place = f"{self.side}x{self.side}x{self.filters}"
+        case = {"layer": name, "figure": figure, "layers": self.layers}
+        return {**case, "map": place, "batch": self.batch}
 
 
 def stages(batch):
     """The stages of ResNet-50 at 224 px."""
     rows = ((56, 64, 3), (28, 128, 4), (14, 256, 6), (7, 512, 3))
     return [Case(batch, *row) for row in rows]
-
-
-def memory_cases(name):
-    """The cases of a layer's tables and curves."""
-    cases = stages(PAPER_BATCH)
-    if name not in SHARED:  # One layer has nothing to share with.
-        cases += [image(batch) for batch in BATCHES]
-        cases += [image(PAPER_BATCH, side) for side in SIDES]
-    return list(dict.fromkeys(cases))
 
 
 def training_step(name, case, jit_compile):
@@ -135,57 +110,29 @@ def assigned_bytes(function, shape, folder):
     return int(first.removeprefix("Total bytes used: ").split()[0])
 
 
-def largest_batch(bytes_of, limit):
-    """The largest batch whose step fits."""
-    low, high, guess = 0, None, 1
-    while high is None or high - low > 1:
-        used = bytes_of(guess)
-        if used <= limit:
-            low, below = guess, used
-        else:
-            high, above = guess, used
-        if high is None:
-            guess = max(int(low * limit / below), low + 1)
-        elif low:
-            share = (limit - below) / (above - below)
-            guess = low + round(share * (high - low))
-            guess = min(max(guess, low + 1), high - 1)
-    return low
-
-
 def measure_memory(recorder, names, folder):
-    """Compiles what is not known, and finds where each stops fitting."""
+    """Compiles what is not known."""
     # Read when the first program is compiled.
     flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
-
-    @functools.cache
-    def used(name, case):
-        def compiled(_):
-            tf.keras.backend.clear_session()
-            step = training_step(name, case, jit_compile=True)
-            used = assigned_bytes(step, case.shape, pathlib.Path(folder))
-            return {"value": used}
-
-        return recorder.get(case.case(name, "bytes"), compiled)["value"]
-
-    def largest(case):
-        def used_by(batch):
-            return used(case["layer"], image(batch))
-
-        return {"value": largest_batch(used_by, case["GiB"] * GIB)}
-
     for name in names:
-        for case in memory_cases(name):
-            used(name, case)
-        for gib in () if name in SHARED else LIMITS:
-            case = {"layer": name, "figure": "largest batch", "GiB": gib}
-            recorder.get(case, largest)
+        cases = stages(PAPER_BATCH)
+        if name not in SHARED:  # One layer has nothing to share with.
+            cases += map(Case, BATCHES)
+        for case in cases:
+            tf.keras.backend.clear_session()
+
+            def compiled(_, name=name, case=case):
+                step = training_step(name, case, jit_compile=True)
+                used = assigned_bytes(step, case.shape, pathlib.Path(folder))
+                return {"value": used}
+
+            recorder.get(case.case(name, "bytes"), compiled)
 
 
 def measure_time(recorder, names, seconds, batch):
     """Times a training step of each stage, the layers taking turns."""
-    for case in [image(1), *stages(batch)]:
+    for case in [Case(1), *stages(batch)]:
         inputs = tf.random.stateless_normal(case.shape, (0, 1))
         functions = {
             name: functools.partial(

@@ -1,11 +1,9 @@
 """Measures what a token costs over the length of the text before it.
 
-    python -m benchmarks.layers.generation                  # 10 minutes
-    python -m benchmarks.layers.generation --seconds 1 --lengths 64 256
+    python -m benchmarks.layers.generation      ten minutes
 
-A decoder whose positions are mixed by causal lambda layers, by
-`streaming.step`, and such a decoder and one of attention called again on the
-whole text for each token. One sequence, float32.
+One sequence, float32: a decoder of causal lambda layers by `streaming.step`;
+the same and one of attention, called again on the whole text for each token.
 """
 
 import numpy as np

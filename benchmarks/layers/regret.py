@@ -1,12 +1,10 @@
 """Draws layers at random and compares `auto` with the best algorithm.
 
-    python -m benchmarks.layers.regret                       60 layers, an hour
-    python -m benchmarks.layers.regret --number 2 --seconds 0.1 --draw 9
+    python -m benchmarks.layers.regret          60 layers, an hour
 
-The regret of a layer is the time of `auto` divided by that of the fastest
-algorithm: the largest median of the ratios turn by turn, whole layers, float32,
-CPU; the same algorithm counts 1. All algorithms of a layer take turns, a few
-at first; those that are not far behind the fastest go on.
+The regret of a layer is the time of `auto` over that of the fastest algorithm:
+the largest median of the ratios turn by turn, whole layers, float32, CPU. All
+take a few turns; those that are not far behind the fastest go on.
 """
 
 import dataclasses
@@ -60,37 +58,30 @@ def time_line(line, seconds):
     chosen = {layer.plan.algorithm, layer.inference_plan.algorithm}
     built = {}
     for name in sorted({*line.algorithms(), *chosen} - {"auto"}):
-        _, forward, training = steps(line, name)
-        if name in chosen or not is_hopeless(training, auto):
-            built[name] = (forward, training)
-    figures, plans = {}, (layer.inference_plan, layer.plan)
-    for index, (phase, plan) in enumerate(zip(PHASES, plans, strict=True)):
-        functions = {name: pair[index] for name, pair in built.items()}
-        figures[phase] = compare(functions, plan.algorithm, seconds)
-    return figures
+        _, *both = steps(line, name)
+        if name in chosen or not is_hopeless(both[1], auto):
+            built[name] = both
+    plans, found = (layer.inference_plan, layer.plan), {}
+    for index, plan in enumerate(plans):
+        functions = {name: both[index] for name, both in built.items()}
+        found[PHASES[index]] = compare(functions, plan.algorithm, seconds)
+    return found
 
 
 def compare(functions, chosen, seconds):
     """Figures of a phase: the algorithms of `functions` take turns."""
     taken = timing.turns(functions, 0, least=FIRST_TURNS)
-    limit = BEHIND * min(map(timing.median, taken.values()))
-    near = {
-        name: function
-        for name, function in functions.items()
-        if timing.median(taken[name]) <= limit or name == chosen
-    }
-    again = timing.turns(near, seconds)
+    middle = {name: timing.median(each) for name, each in taken.items()}
+    limit = BEHIND * min(middle.values())
+    near = {x: functions[x] for x in functions if middle[x] <= limit}
+    again = timing.turns(near | {chosen: functions[chosen]}, seconds)
     ratios = {
         name: timing.ratio(each, again[chosen])[0]
         for name, each in again.items()
     }
-    best = max(ratios, key=ratios.__getitem__)
-    return {
-        "auto": chosen,
-        "best": best,
-        "regret": ratios[best],
-        "seconds": taken | again,
-    }
+    best = max(ratios, key=ratios.get)
+    figures = {"auto": chosen, "best": best, "regret": ratios[best]}
+    return {**figures, "seconds": taken | again}
 
 
 @records.script("regret", seconds=3.0, draw=DRAW, number=NUMBER)

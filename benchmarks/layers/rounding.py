@@ -1,11 +1,9 @@
 """Measures the rounding errors of every algorithm for the position lambdas.
 
-    python -m benchmarks.layers.rounding              two minutes
-    python -m benchmarks.layers.rounding --only fft
+    python -m benchmarks.layers.rounding        two minutes
 
-Each is compared with sums over all pairs in float64 NumPy, from inputs that
-are rounded to its dtype first. The error of an array is its largest absolute
-difference over the largest absolute value of the reference.
+Each is compared with sums over all pairs in float64 NumPy, of inputs rounded to
+its dtype. An error is the largest absolute difference over the largest value.
 """
 
 import numpy as np
@@ -37,8 +35,7 @@ def geometry_of(name):
 
 def draw(name, dtype):
     """Queries, values, table and the gradient of the output, rounded."""
-    rng = np.random.default_rng(SEED)
-    geometry = geometry_of(name)
+    rng, geometry = np.random.default_rng(SEED), geometry_of(name)
     n, m = np.prod(geometry.queries), np.prod(geometry.context)
     entries = [axis[1] for axis in GEOMETRIES[name]]
     shapes = (

@@ -1,17 +1,14 @@
 """Times lambda layers: every algorithm, and other implementations.
 
     python -m benchmarks.layers.speed                    all lines, 25 minutes
-    python -m benchmarks.layers.speed --only 7x7 --seconds 1
     python -m benchmarks.layers.speed --baselines        timm, lucidrains, too
     python -m benchmarks.layers.speed --device GPU:0     on another device
     python -m benchmarks.layers.speed --before HEAD~1    compares two commits
 
-Whole layers in float32: projections, normalization, content and position part.
-Forward is a call with `training=False`, training the gradient of a sum of
-squares with respect to inputs and weights, batch statistics included. All
-algorithms of a line take turns. With `--before` a commit and this checkout do,
-each in a process of its own; the ratios of their times are printed, not
-recorded.
+Whole layers in float32, in turns: a call with `training=False`, and the
+gradient of a sum of squares with respect to inputs and weights. With `--before`
+a commit and this checkout take turns, each in a process of its own; the ratios
+of their times are printed, not recorded.
 """
 
 import dataclasses
@@ -159,7 +156,6 @@ def time_line(line, options):
         _, *both = steps(line, name)
         if not is_hopeless(both[1], functions["auto"][1]):
             functions[name] = both
-    algorithms = functions.keys() & {"auto", "einsum"}
     if options.baselines:
         functions |= baselines.steps(line, "cuda" if is_gpu else "cpu")
     found = {}
@@ -172,12 +168,6 @@ def time_line(line, options):
             "operations": plan.operations,
             "seconds": timing.turns(chosen, options.seconds),
         }
-    child = "benchmarks.layers.speed:memory"
-    found["training"]["mebibytes"] = {
-        name: timing.in_child(child, LINES.index(line), name)
-        for name in sorted(algorithms)
-        if not is_gpu
-    }
     return found
 
 
@@ -189,11 +179,6 @@ def synced(function):
         tf.test.experimental.sync_devices()
 
     return call
-
-
-def memory(number, implementation):
-    """Returns MiB of the first training step of a line, in its own process."""
-    return timing.peak_megabytes(steps(LINES[number], implementation)[2])
 
 
 def matrix_rate():

@@ -1,12 +1,10 @@
 """Times whole networks at 224 px: inference and training steps.
 
-    python -m benchmarks.networks.speed                  ten minutes
-    python -m benchmarks.networks.speed --only CCCC --batch 2 --seconds 1
+    python -m benchmarks.networks.speed         ten minutes
 
-All networks take turns, on the CPU in float32. A training step is the forward
-pass with batch statistics, the gradient of the cross-entropy with respect to
-all weights, and a step of SGD with momentum. Networks that are compared take
-turns in pairs as well.
+All take turns, on the CPU in float32, and those that are compared again in
+pairs. A training step is the forward pass with batch statistics, the gradient
+of the cross-entropy, and a step of SGD with momentum.
 """
 
 import functools

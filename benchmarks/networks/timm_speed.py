@@ -1,13 +1,10 @@
 """Times timm's networks in PyTorch and ours on the same cores, in pairs.
 
-    python -m benchmarks.networks.timm_speed                 40 minutes
-    python -m benchmarks.networks.timm_speed --only 26T --batch 1 --seconds 5
+    python -m benchmarks.networks.timm_speed    40 minutes, by the extra `timm`
 
-Needs the extra `timm`. Each network is a process of its own, so that threads
-and memory of one do not disturb the other; the two of a pair take turns, in
-random order. Weights are random, images 256x256, float32; a training step is
-the forward pass with batch statistics, the gradients of all weights and a step
-of SGD with momentum.
+The two of a pair take turns in random order, each in a process of its own:
+random weights, images 256x256, float32. A training step is that of
+`benchmarks.networks.speed`.
 """
 
 import os
@@ -77,11 +74,9 @@ def main(recorder, options):
 
     def measure(case):
         *place, _, kind = case.values()
-        function = "benchmarks.networks.timm_speed:worker"
-        commands = {
-            "ours": (function, "ours", *place),
-            "theirs": (function, "theirs", *place, kind),
-        }
+        child = "benchmarks.networks.timm_speed:worker"
+        commands = {"ours": (child, "ours", *place)}
+        commands["theirs"] = child, "theirs", *place, kind
         return {"seconds": timing.worker_turns(commands, options.seconds)}
 
     cases = records.cases(

@@ -1,11 +1,9 @@
 """Times exports against the Keras models that they were made from.
 
-    python -m benchmarks.serving.exports                 five minutes
-    python -m benchmarks.serving.exports --only digits --seconds 0.5
+    python -m benchmarks.serving.exports        five minutes
 
-On the CPU, in turns: an export, the model as a `tf.function` and by
-`predict_on_batch`, and the model saved as it is. Exports run in the session of
-TensorFlow 1, as in TF Serving.
+On the CPU, in turns. Exports run in the session of TensorFlow 1, as in TF
+Serving; one that is not folded is the model saved as it is.
 """
 
 import functools
@@ -36,34 +34,24 @@ def load_export(place):
     return lambda images: session.run("serving_default", {"images": images})
 
 
-def save_as_it_is(model, place):
-    """Returns the folder of a SavedModel of a model, nothing done to it."""
-    module = tf.Module()
-    spec = tf.TensorSpec((None, *model.input_shape[1:]), tf.float32, "images")
-    module.infer = tf.function(
-        lambda images: {"logits": model(images, training=False)},
-        input_signature=[spec],
-    )
-    module.weights = module.infer.get_concrete_function().graph.variables
-    signatures = {"serving_default": module.infer}
-    tf.saved_model.save(module, str(place), signatures=signatures)
-    return place
-
-
 def ways(name, folder):
     """Returns what classifies images by a network, by its name."""
     tf.keras.backend.clear_session()
     builder, shape, classes = NETWORKS[name]
     model = builder(weights=None, input_shape=shape, classes=classes)
+    spec = tf.TensorSpec((None, *shape), tf.float32, "images")
     compiled = tf.function(
-        functools.partial(model, training=False),
-        input_signature=[tf.TensorSpec((None, *shape), tf.float32)],
+        lambda images: {"logits": model(images, training=False)},
+        input_signature=[spec],
     )
-    plain = save_as_it_is(model, folder / f"{name}-unfolded")
+    plain, module = folder / f"{name}-unfolded", tf.Module()
+    module.weights = compiled.get_concrete_function().graph.variables
+    signatures = {"serving_default": compiled}
+    tf.saved_model.save(module, str(plain), signatures=signatures)
     export = serving.export_model(model, folder, name)
     return {
         "Keras, predict_on_batch": model.predict_on_batch,
-        "Keras, tf.function": lambda images: compiled(images).numpy(),
+        "Keras, tf.function": lambda images: compiled(images)["logits"].numpy(),
         "export": load_export(export),
         "export, not folded": load_export(plain),
     }

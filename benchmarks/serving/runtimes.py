@@ -1,14 +1,10 @@
 """Times an export on a CPU in TensorFlow, ONNX Runtime and OpenVINO.
 
-    pip install openvino
-    python -m benchmarks.serving.runtimes                ten minutes
-    python -m benchmarks.serving.runtimes --only LLLL --batch 8 --seconds 4
+    python -m benchmarks.serving.runtimes       ten minutes
 
-One export a network, with batch normalization folded, as
-`export.py --formats onnx` writes it. TensorFlow runs the SavedModel in a
-session, as TF Serving does, the others its `model.onnx`, OpenVINO with the
-batch fixed. Each runtime is a process of its own; they take turns. Their
-probabilities of the same images are compared first.
+One export a network, as `export.py --formats onnx` writes it, in a process for
+each runtime; they take turns. TensorFlow runs the SavedModel in a session, as
+TF Serving does. The probabilities of the same images are compared first.
 """
 
 import functools
@@ -25,12 +21,12 @@ from lambdanet_tf.serving.options import FORMATS
 
 THREADS = len(os.sched_getaffinity(0))
 NETWORKS = {
-    "CCCC": ("ResNet50", {"pattern": "CCCC"}, 224),
-    "LLLL": ("ResNet50", {"pattern": "LLLL"}, 224),
-    "LambdaResNet50": ("LambdaResNet50", {}, 224),
-    "LambdaResNet26T": ("LambdaResNet26T", {}, 256),
-    "LambdaResNet50TS": ("LambdaResNet50TS", {}, 256),
-    "LambdaResNet26RPT256": ("LambdaResNet26RPT256", {}, 256),
+    "CCCC": ("ResNet50", 224, {"pattern": "CCCC"}),
+    "LLLL": ("ResNet50", 224, {"pattern": "LLLL"}),
+    "LambdaResNet50": ("LambdaResNet50", 224, {}),
+    "LambdaResNet26T": ("LambdaResNet26T", 256, {}),
+    "LambdaResNet50TS": ("LambdaResNet50TS", 256, {}),
+    "LambdaResNet26RPT256": ("LambdaResNet26RPT256", 256, {}),
 }
 BATCHES = (1, 8, 32)
 TOLERANCE = 1e-3  # of probabilities
@@ -43,10 +39,8 @@ def tensorflow(folder, batch):
 
     from lambdanet_tf.serving import standalone  # noqa: PLC0415
 
-    session = standalone.Session(tf, folder)
-    return lambda images: session.run("serving_default", {"images": images})[
-        "probabilities"
-    ]
+    session, name = standalone.Session(tf, folder), "serving_default"
+    return lambda x: session.run(name, {"images": x})["probabilities"]
 
 
 def onnx_runtime(folder, batch):
@@ -59,7 +53,7 @@ def onnx_runtime(folder, batch):
         options,
         providers=["CPUExecutionProvider"],
     )
-    return lambda images: session.run(["probabilities"], {"images": images})[0]
+    return lambda x: session.run(["probabilities"], {"images": x})[0]
 
 
 def open_vino(folder, batch):
@@ -70,16 +64,11 @@ def open_vino(folder, batch):
     model = core.read_model(str(folder / FORMATS["onnx"]))
     _, *image = model.input("images").partial_shape
     model.reshape({"images": openvino.PartialShape([batch, *image])})
-    compiled = core.compile_model(
-        model,
-        "CPU",
-        {
-            "INFERENCE_NUM_THREADS": THREADS,
-            "INFERENCE_PRECISION_HINT": "f32",
-            "PERFORMANCE_HINT": "LATENCY",
-        },
-    )
-    return lambda images: compiled({"images": images})["probabilities"]
+    options = {"INFERENCE_NUM_THREADS": THREADS}
+    options |= {"INFERENCE_PRECISION_HINT": "f32"}
+    options |= {"PERFORMANCE_HINT": "LATENCY"}
+    compiled = core.compile_model(model, "CPU", options)
+    return lambda x: compiled({"images": x})["probabilities"]
 
 
 # The runtime's name, its package and what makes it.
@@ -97,7 +86,7 @@ def export(name, folder):
     from lambdanet_tf import serving  # noqa: PLC0415
 
     tf.keras.utils.set_random_seed(0)
-    builder, arguments, size = NETWORKS[name]
+    builder, size, arguments = NETWORKS[name]
     shape = (size, size, 3)
     model = models.build(builder, weights=None, input_shape=shape, **arguments)
     options = serving.ExportOptions(formats=("onnx",))
@@ -116,14 +105,11 @@ def measure(name, folder, batch, seconds):
     """Times the installed runtimes; one that refuses the file is missing."""
     outputs = folder.parent / "outputs"
     outputs.mkdir(exist_ok=True)
-    commands = {
-        runtime: (
-            *("benchmarks.serving.runtimes:worker", runtime),
-            *(folder, name, batch, outputs / f"{runtime}.npy"),
-        )
-        for runtime, (package, _) in RUNTIMES.items()
-        if importlib.util.find_spec(package) is not None
-    }
+    child, commands = "benchmarks.serving.runtimes:worker", {}
+    for runtime, (package, _) in RUNTIMES.items():
+        if importlib.util.find_spec(package) is not None:
+            place = outputs / f"{runtime}.npy"
+            commands[runtime] = child, runtime, folder, name, batch, place
     others = [runtime for runtime in commands if runtime != PLAIN]
     times = timing.worker_turns(commands, seconds, optional=others)
     arrays = {runtime: np.load(outputs / f"{runtime}.npy") for runtime in times}
@@ -138,7 +124,7 @@ def measure(name, folder, batch, seconds):
 def worker(runtime, folder, name, batch, output):
     """What the process of a runtime runs; writes its probabilities."""
     run = RUNTIMES[runtime][1](pathlib.Path(folder), batch)
-    size = NETWORKS[name][2]
+    size = NETWORKS[name][1]
     images = some_images(batch, (size, size, 3))
     np.save(output, run(images))
     return lambda request: lambda: run(images)
@@ -146,7 +132,6 @@ def worker(runtime, folder, name, batch, output):
 
 @records.script("runtimes", seconds=20.0, batch=BATCHES)
 def main(recorder, options):
-    cases = records.cases(network=NETWORKS, batch=options.batch)
     with tempfile.TemporaryDirectory() as scratch:
         place = functools.cache(lambda name: export(name, scratch))
 
@@ -154,4 +139,5 @@ def main(recorder, options):
             name, batch = case.values()
             return measure(name, place(name), batch, options.seconds)
 
+        cases = records.cases(network=NETWORKS, batch=options.batch)
         recorder.fill(cases, measured)

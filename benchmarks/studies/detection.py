@@ -1,13 +1,9 @@
 """Trains Mask R-CNN on scenes: a lambda network, and its convolutional twin.
 
-    export TF_USE_LEGACY_KERAS=1
-    python -m benchmarks.studies.detection               # two hours
-    python -m benchmarks.studies.detection --only lambda --seeds 1 --steps 5
+    TF_USE_LEGACY_KERAS=1 python -m benchmarks.studies.detection    two hours
 
-The experiment is `lambda_resnet_maskrcnn_coco` with `detection.yaml`; the
-scenes show scikit-learn's digits, or the clothes of a folder of Fashion-MNIST
-(`--fashion FOLDER`). The protocol is docs/detection.md. Each run has a folder
-of its own; one that was interrupted is continued.
+The experiment is `lambda_resnet_maskrcnn_coco` with `detection.yaml`, the
+protocol docs/detection.md. A run that was interrupted is continued.
 """
 
 import pathlib
@@ -23,8 +19,6 @@ from official.vision.serving import export_saved_model_lib
 
 from benchmarks import records
 from benchmarks.studies import detection_scenes
-from benchmarks.studies import detection_tfrecords
-from benchmarks.studies import fashion
 from benchmarks.studies import runs
 from lambdanet_tf import garden  # noqa: F401, registers experiments
 
@@ -118,27 +112,18 @@ def export(params, folder):
     )
 
 
-@records.script(
-    "detection", seeds=3, steps=STEPS, fashion="", runs="runs/detection"
-)
+@records.script("detection", seeds=3, steps=STEPS, runs="runs/detection")
 def main(recorder, options):
     folder = pathlib.Path(options.runs)
-    images = pictures = "digits"
-    if options.fashion:
-        pictures = "clothes"
-        file = folder / "clothes.npz"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        fashion.write_set(file, *fashion.read_files(options.fashion))
-        images = f"arrays:{file}"
-    scenes = folder / "scenes" / pictures
-    detection_tfrecords.write_scenes(str(scenes), images)
+    scenes = folder / "scenes" / "digits"
+    detection_scenes.write_scenes(scenes)
 
     def measure(case):
         return run(folder / runs.slug(*case.values()), case, scenes)
 
     def score(network, part, seed, rate):
         """The AP of boxes and masks, averaged."""
-        case = {"pictures": pictures, "network": network, "part": part}
+        case = {"pictures": "digits", "network": network, "part": part}
         case |= {"seed": seed, "rate": rate, "steps": options.steps}
         metrics = recorder.get(case, measure)["metrics"]
         return (metrics["AP"] + metrics["mask_AP"]) / 2

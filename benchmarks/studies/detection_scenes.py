@@ -1,14 +1,15 @@
-"""Scenes for detectors: pictures pasted on textured canvases, with masks.
+"""Scenes for detectors: digits pasted on textured canvases, with masks.
 
-The pictures of the training scenes are training images of their set, those of
-the held-out scenes its test images: no picture is in both. A search of settings
-learns from four fifths of the training images and is judged by the others.
+The digits of the training scenes are training images, those of the held-out
+scenes test images. A search of settings learns from four fifths of the training
+images and is judged by the others.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from official.vision.data import tf_example_builder
 
 from lambdanet_tf import data
 
@@ -20,10 +21,9 @@ _SIDES = (28, 64)  # pixels, of a pasted picture
 _OBJECTS = (2, 6)  # in a scene; the second is one too many
 _VISIBLE = 0.6  # share of a mask that others may not cover
 _ATTEMPTS = 20
-# The share of full brightness at which a picture begins; what is darker is the
-# background it was scanned on. Clothes are dark in places.
-_THRESHOLDS = {"digits": 0.3}
-_THRESHOLD = 0.08
+# The share of full brightness at which a digit begins; what is darker is the
+# background it was scanned on.
+_THRESHOLD = 0.3
 
 
 class Scene(NamedTuple):
@@ -35,20 +35,21 @@ class Scene(NamedTuple):
     boxes: np.ndarray  # (objects, 4): pixels of top, left, bottom, right
 
 
-def make_scenes(part, images="digits"):
+def make_scenes(part):
     """Yields the scenes of a part, the same ones at every call."""
     is_searched = part in ("search", "validation")
-    image_set = data.load_images(images, _VALIDATION * is_searched)
-    threshold = _THRESHOLDS.get(images, _THRESHOLD)
-    source = {"heldout": image_set.test, "validation": image_set.validation}
-    source = source.get(part, image_set.train)
-    pictures = _pictures(source)
+    images = data.load_images("digits", _VALIDATION * is_searched)
+    source = {"heldout": images.test, "validation": images.validation}
+    pairs = source.get(part, images.train)
+    pairs = [pairs.decode(item) for _, item in pairs.scan()]
+    pictures = np.array([image.decode() for image, _ in pairs], np.float32)
+    labels = np.array([int(label) for _, label in pairs])
     rng = np.random.default_rng(list(PARTS).index(part))
     for _ in range(PARTS[part]):
-        yield make_scene(rng, *pictures, threshold)
+        yield make_scene(rng, pictures / 255, labels)
 
 
-def make_scene(rng, pictures, labels, threshold):
+def make_scene(rng, pictures, labels, threshold=_THRESHOLD):
     """Draws a scene; a generator decides everything."""
     image = _canvas(rng)
     masks, areas, found = [], [], []
@@ -69,10 +70,29 @@ def make_scene(rng, pictures, labels, threshold):
     return Scene(image, np.array(masks), np.array(found), boxes)
 
 
-def _pictures(source):
-    pairs = [source.decode(item) for _, item in source.scan()]
-    pictures = np.array([image.decode() for image, _ in pairs], np.float32)
-    return pictures / 255, np.array([int(label) for _, label in pairs])
+def write_scenes(folder):
+    """Writes COCO TFRecords with instance masks, unless they are there."""
+    if (folder / "written").exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in PARTS:
+        with tf.io.TFRecordWriter(str(folder / f"{part}.tfrecord")) as writer:
+            for index, scene in enumerate(make_scenes(part)):
+                writer.write(as_example(scene, index).SerializeToString())
+    (folder / "written").touch()  # the last one
+
+
+def as_example(scene, index):
+    """A scene as the Model Garden's decoder reads it."""
+    top, left, bottom, right = (scene.boxes / SIZE).T.tolist()
+    builder = tf_example_builder.TfExampleBuilder()
+    builder.add_image_matrix_feature(
+        scene.image, image_source_id=str(index).encode()
+    )
+    builder.add_boxes_feature(left, right, top, bottom, scene.labels.tolist())
+    builder.add_instance_mask_matrices_feature(scene.masks.astype(np.uint8))
+    builder.add_ints_feature("image/object/is_crowd", [0] * len(scene.labels))
+    return builder.example
 
 
 def _canvas(rng):

@@ -1,13 +1,10 @@
 """Compares convolutions, lambda layers and attention on Fashion-MNIST.
 
     python -m benchmarks.studies.fashion --data FOLDER --stage small
-    python -m benchmarks.studies.fashion --data FOLDER --stage 28px
     python -m benchmarks.studies.fashion --data FOLDER --stage 28px --times
 
-FOLDER holds the IDX files of Fashion-MNIST (Debian's package
-dataset-fashion-mnist puts them into /usr/share/datasets/fashion-mnist). The
-protocol is docs/study.md. Each run has a folder of its own; one that was
-interrupted is continued.
+FOLDER holds the IDX files (of Debian's package dataset-fashion-mnist). The
+protocol is docs/study.md. A run that was interrupted is continued.
 """
 
 import gzip
@@ -36,47 +33,47 @@ class Arm(NamedTuple):
 
     letters: str  # of its blocks in each stage: `specs.LETTERS`
     widths: tuple[int, ...]  # the main arms have as many parameters
-    arguments: dict = {}  # of the network, beside these
     against: str | None = None
+    arguments: dict = {}  # of the network, beside these
 
 
-def ablation(letters="LLL", **arguments):
-    return Arm(letters, (16, 32, 64), arguments, "lambda layers")
-
-
+_GLOBAL = "lambda layers"
 SMALL = {
-    "lambda layers": Arm("LLL", (16, 32, 64)),
-    "convolutions": Arm("CCC", (15, 30, 62), {}, "lambda layers"),
-    "global attention": Arm("AAA", (16, 36, 72), {}, "lambda layers"),
-    "local attention": Arm("SSS", (16, 36, 72), {}, "lambda layers"),
+    _GLOBAL: Arm("LLL", (16, 32, 64)),
+    "convolutions": Arm("CCC", (15, 30, 62), _GLOBAL),
+    "global attention": Arm("AAA", (16, 36, 72), _GLOBAL),
+    "local attention": Arm("SSS", (16, 36, 72), _GLOBAL),
 }
-# Tables 8 to 12.
+# Tables 8 to 12: the blocks, and arguments.
 ABLATIONS = {
-    "content only": ablation(use_position=False),
-    "position only": ablation(use_content=False),
-    "scope 3": ablation(scope=3),
-    "scope 7": ablation(scope=7),
-    "1 head": ablation(num_heads=1),
-    "8 heads, depth 8": ablation(num_heads=8, key_dim=8),
-    "scope 7, intra-depth 4": ablation(scope=7, intra_depth=4),
-    "softmax of queries too": ablation(query_normalization="softmax"),
-    "L2 of keys": ablation(key_normalization="l2"),
-    "keys not normalized": ablation(key_normalization=None),
-    "queries, values not normalized": ablation(use_batch_norm=False),
-    "C-L-L": ablation("CLL"),
-    "C-C-L": ablation("CCL"),
-    "L-C-C": ablation("LCC"),
+    "content only": ("LLL", {"use_position": False}),
+    "position only": ("LLL", {"use_content": False}),
+    "scope 3": ("LLL", {"scope": 3}),
+    "scope 7": ("LLL", {"scope": 7}),
+    "1 head": ("LLL", {"num_heads": 1}),
+    "8 heads, depth 8": ("LLL", {"num_heads": 8, "key_dim": 8}),
+    "scope 7, intra-depth 4": ("LLL", {"scope": 7, "intra_depth": 4}),
+    "softmax of queries too": ("LLL", {"query_normalization": "softmax"}),
+    "L2 of keys": ("LLL", {"key_normalization": "l2"}),
+    "keys not normalized": ("LLL", {"key_normalization": None}),
+    "queries, values not normalized": ("LLL", {"use_batch_norm": False}),
+    "C-L-L": ("CLL", {}),
+    "C-C-L": ("CCL", {}),
+    "L-C-C": ("LCC", {}),
+}
+ABLATED = {
+    name: Arm(letters, (16, 32, 64), _GLOBAL, arguments)
+    for name, (letters, arguments) in ABLATIONS.items()
 }
 _LOCAL = "lambda layers, scope 7"
+_SE = {"se_ratio": 1 / 16, "se_stages": (2, 3)}
 LARGE = {
-    _LOCAL: Arm("LL", (32, 64), {"scope": 7}),
-    "lambda layers, global": Arm("LL", (24, 68), {}, _LOCAL),
-    "convolutions": Arm("CC", (36, 52), {}, _LOCAL),
-    "convolutions, squeeze-and-excitation": Arm(
-        "CC", (38, 48), {"se_ratio": 1 / 16, "se_stages": (2, 3)}, _LOCAL
-    ),
-    "local attention": Arm("SS", (36, 60), {}, _LOCAL),
-    "global attention": Arm("AA", (28, 68), {"attention_key_dim": 8}, _LOCAL),
+    _LOCAL: Arm("LL", (32, 64), None, {"scope": 7}),
+    "lambda layers, global": Arm("LL", (24, 68), _LOCAL),
+    "convolutions": Arm("CC", (36, 52), _LOCAL),
+    "convolutions, squeeze-and-excitation": Arm("CC", (38, 48), _LOCAL, _SE),
+    "local attention": Arm("SS", (36, 60), _LOCAL),
+    "global attention": Arm("AA", (28, 68), _LOCAL, {"attention_key_dim": 8}),
 }
 
 
@@ -86,12 +83,12 @@ class Stage(NamedTuple):
     image_size: int
     arms: dict[str, Arm]
     rates: tuple[float, ...]  # of the search, per 256 images
+    grid: tuple[float, ...]  # these, and those next to them if one is best
     # Arms with a search of their own; others take the lambda layers' rate.
     searched: tuple[str, ...]
     seeds: dict[str, int]  # how many each arm has
     blocks: str = "X"  # of a stage of the network; X is the arm's letter
     strides: tuple[int, ...] | None = None  # of its stages; None: its own
-    further_rates: tuple[float, ...] = ()  # where the best is next to them
     epochs: int = 6
     train_images: int = 10_000  # a stratified sample
     validation_images: int = 5_000  # another, for the search of the rate
@@ -100,20 +97,21 @@ class Stage(NamedTuple):
 STAGES = {
     "small": Stage(
         image_size=14,
-        arms=SMALL | ABLATIONS,
+        arms=SMALL | ABLATED,
         rates=(0.2, 0.5, 1.2),
+        grid=(0.2, 0.5, 1.2),
         searched=tuple(SMALL),
-        seeds=dict.fromkeys(SMALL, 5) | dict.fromkeys(ABLATIONS, 3),
+        seeds=dict.fromkeys(SMALL, 5) | dict.fromkeys(ABLATED, 3),
     ),
     "28px": Stage(
         image_size=28,
         arms=LARGE,
         rates=(0.5, 1.2, 3.0),
+        grid=(0.2, 0.5, 1.2, 3.0, 7.5),
         searched=tuple(LARGE),
         seeds=dict.fromkeys(LARGE, 3),
         blocks="CX",
         strides=(2, 2),
-        further_rates=(0.2, 7.5),
     ),
 }
 
@@ -155,13 +153,8 @@ def recipe(name, stage, data, seed, rate):
     return training.resolve("digits", fields)
 
 
-FILES = [
-    f"{part}-{kind}-ubyte"
-    for part in ("train", "t10k")
-    for kind in ("images-idx3", "labels-idx1")
-]
-
-
+KINDS = ("images-idx3", "labels-idx1")
+FILES = [f"{x}-{y}-ubyte" for x in ("train", "t10k") for y in KINDS]
 CLASSES = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal"]
 CLASSES += ["Shirt", "Sneaker", "Bag", "Ankle boot"]
 
@@ -224,18 +217,18 @@ def study(recorder, folder, stage_name, stage, names):
             return runs.train(chosen, place) | sizes(name, stage) | against
 
         case = {"stage": stage_name, "part": part, "arm": name}
-        return recorder.get(case | {"seed": seed, "rate": rate}, measure)
+        case |= {"seed": seed, "rate": rate}
+        return recorder.get(case, measure)["accuracy"]
 
-    best, grid = {}, sorted({*stage.rates, *stage.further_rates})
+    best = {}
     for name in (x for x in stage.searched if x in (usual, *names)):
-        tried, waiting = {}, list(stage.rates)
-        while waiting:
-            for rate in waiting:
-                row = trained("search", name, SEARCH_SEED, rate)
-                tried[rate] = row["accuracy"]
-            # Of equal ones the lower rate.
-            best[name] = max(sorted(tried), key=tried.get)
-            waiting = runs.untried(grid, best[name], tried)
+        best[name], _ = runs.search(
+            stage.grid,
+            stage.rates,
+            (None,),  # One kind of initial weights.
+            lambda rate, _, x=name: trained("search", x, SEARCH_SEED, rate),
+            max,
+        )
     for seed in range(max(stage.seeds.values())):
         for name in (x for x in names if seed < stage.seeds[x]):
             trained("final", name, seed, best.get(name, best[usual]))

@@ -1,12 +1,9 @@
 """Trains the weights of Fashion-MNIST that come with the package.
 
     python -m benchmarks.studies.fashion_weights --data FOLDER
-    python -m benchmarks.studies.fashion_weights --data FOLDER --epochs 1
 
-The second command is a first look. FOLDER has the four IDX files, as for
-`benchmarks.studies.fashion`. A run is a command, `python train.py --recipe
-fashion_mnist`; one that was stopped goes on. The hash that is recorded is that
-of its `best.weights.npz`, which is `lambdanet_tf/models/fashion_mnist.npz`.
+FOLDER is that of `benchmarks.studies.fashion`. The hash that is recorded is
+that of `best.weights.npz`, which is `lambdanet_tf/models/fashion_mnist.npz`.
 """
 
 import hashlib
@@ -14,32 +11,25 @@ import pathlib
 
 from benchmarks import records
 from benchmarks.studies import digits
+from benchmarks.studies import fashion
 from benchmarks.studies import runs
-from benchmarks.studies.fashion import DATA
-from benchmarks.studies.fashion import read_files
-from benchmarks.studies.fashion import write_set
 from lambdanet_tf import training
 from lambdanet_tf.models.weights import RUN_WEIGHTS
 
 RECIPE = "fashion_mnist"
+DEFAULTS = {"seeds": 1, "data": fashion.DATA, "runs": "runs/fashion_mnist"}
+EPOCHS = training.resolve(RECIPE).epochs
 
 
-@records.script(
-    "fashion_weights",
-    data=DATA,
-    epochs=training.resolve(RECIPE).epochs,
-    seeds=1,
-    runs="runs/fashion_mnist",
-)
+@records.script("fashion_weights", epochs=EPOCHS, **DEFAULTS)
 def main(recorder, options):
     images = pathlib.Path(options.runs, "fashion_mnist.npz")
     images.parent.mkdir(parents=True, exist_ok=True)
-    write_set(images, *read_files(options.data))
+    fashion.write_set(images, *fashion.read_files(options.data))
     flags = "--recipe", RECIPE, "--data", f"arrays:{images}"
 
     def measure(case):
-        folder = pathlib.Path(options.runs, runs.slug(*case.values()))
-        digits.command(folder, case["seed"], case["epochs"], *flags)
+        folder, _ = digits.command(case, options, *flags)
         content = (folder / RUN_WEIGHTS).read_bytes()
         sha256 = hashlib.sha256(content).hexdigest()
         return {**runs.metrics(folder), "sha256": sha256}

@@ -1,12 +1,9 @@
 """Compares lambda layers with convolutions, attention and a GRU at four tasks.
 
     python -m benchmarks.studies.mixers --only segmentation
-    python -m benchmarks.studies.mixers --steps 20 --seeds 1   # a first look
 
-Of every network only the layer differs that mixes positions. `docs/study.md`
-has the protocol: a search of the same size for each layer, decided by
-validation data and one seed, then runs of other seeds that see the test data
-once. Cases that have a record are not run again.
+Of every network only the layer differs that mixes positions; the protocol is
+docs/study.md.
 """
 
 import functools
@@ -52,11 +49,11 @@ def mixing(kind, **arguments):
     return layer
 
 
-lambda_layer = functools.partial(mixing, LambdaLayer)
-attention = functools.partial(mixing, RelativeAttention)
+lambda_layer = functools.partial(mixing, LambdaLayer, num_heads=4)
+attention = functools.partial(mixing, RelativeAttention, num_heads=4)
 
 
-def kernel(width, start, _):
+def convolution(width, start="glorot_uniform", _=None):
     return keras.Conv2D(
         width, 3, padding="same", use_bias=False, kernel_initializer=start
     )
@@ -121,14 +118,12 @@ def unet(variant, start):
     """Of two layers a block; the second is the variant's at low resolution."""
     first, middle, last = variant.widths
 
-    def convolution(width, *_):
-        return keras.Conv2D(width, 3, padding="same", use_bias=False)
-
     def block(x, width, place=None):
-        second = convolution if place is None else variant.layer
-        for make in (convolution, second):
-            x = make(width, start, place)(x)
-            x = keras.BatchNormalization(momentum=0.9)(x)
+        for mixes in (False, place is not None):
+            layer = convolution(width)
+            if mixes:
+                layer = variant.layer(width, start, place)
+            x = keras.BatchNormalization(momentum=0.9)(layer(x))
             x = keras.ReLU()(x)
         return x
 
@@ -136,10 +131,8 @@ def unet(variant, start):
     high = block(inputs, first)
     low = block(keras.MaxPooling2D()(high), middle, 0)
     x = block(keras.MaxPooling2D()(low), last, 1)
-    x = keras.Concatenate()([keras.UpSampling2D()(x), low])
-    x = block(x, middle, 2)
-    x = keras.Concatenate()([keras.UpSampling2D()(x), high])
-    x = block(x, first)
+    x = block(keras.Concatenate()([keras.UpSampling2D()(x), low]), middle, 2)
+    x = block(keras.Concatenate()([keras.UpSampling2D()(x), high]), first)
     return tf.keras.Model(inputs, keras.Conv2D(CLASSES, 1)(x))
 
 
@@ -278,24 +271,38 @@ class Task(NamedTuple):
     rates: tuple[float, ...] = RATES[1:4]  # of the search
 
 
-CAUSAL = {"num_heads": 4, "causal": True}
-SCOPE_7 = Variant(
-    lambda_layer(num_heads=4, key_dim=16, scope=7), (12, 20, 96), LAMBDA[:1]
-)
+def past(key_dim, scope=None):
+    return lambda_layer(key_dim=key_dim, scope=scope, causal=True)
+
+
+# Initial weights of segmentation and of the larger decoder: what the searches
+# of 300 updates and of bytes chose.
+SCOPE_7 = Variant(lambda_layer(key_dim=16, scope=7), (12, 20, 96), LAMBDA[:1])
+SEGMENTATION = {
+    "convolution 3x3": Variant(convolution, (12, 28, 40), KERNEL[1:]),
+    "lambda, scope 7": SCOPE_7,
+    "lambda, small embeddings": SCOPE_7._replace(starts=LAMBDA[1:]),
+    "attention 7x7": Variant(attention(scope=7), (12, 24, 72), ATTENTION[:1]),
+    "attention, global": Variant(attention(), (12, 20, 80), ATTENTION[:1]),
+}
+FORECAST = {
+    "GRU": Variant(gru, (20, 2), ("orthogonal", "glorot_uniform")),
+    "causal convolution": Variant(causal_convolution(9), (17, 2), KERNEL),
+    "lambda, a year": Variant(past(8, 2 * YEAR + 1), (32, 2), LAMBDA),
+}
+BYTES = {
+    "lambda, scope 63": Variant(past(8, 63), (108,), LAMBDA),
+    "lambda, global": Variant(past(8), (84,), LAMBDA),
+    "attention, global": Variant(attention(causal=True), (60,), ATTENTION),
+    "causal convolution": Variant(causal_convolution(5), (60,), KERNEL),
+}
+DECODER = {
+    "lambda, scope 127": Variant(past(16, 127), (704,), LAMBDA[1:]),
+    "attention, global": Variant(keras_attention, (512,), ATTENTION[:1]),
+}
 TASKS = {
     "segmentation": Task(
-        # Initial weights: what the search of 300 updates chose.
-        variants={
-            "convolution 3x3": Variant(kernel, (12, 28, 40), KERNEL[1:]),
-            "lambda, scope 7": SCOPE_7,
-            "lambda, small embeddings": SCOPE_7._replace(starts=LAMBDA[1:]),
-            "attention 7x7": Variant(
-                attention(num_heads=4, scope=7), (12, 24, 72), ATTENTION[:1]
-            ),
-            "attention, global": Variant(
-                attention(num_heads=4), (12, 20, 80), ATTENTION[:1]
-            ),
-        },
+        SEGMENTATION,
         network=unet,
         data=segmentation_data,
         score=mean_iou,
@@ -305,17 +312,7 @@ TASKS = {
         batch=16,
     ),
     "forecast": Task(
-        variants={
-            "GRU": Variant(gru, (20, 2), ("orthogonal", "glorot_uniform")),
-            "causal convolution": Variant(
-                causal_convolution(9), (17, 2), KERNEL
-            ),
-            "lambda, a year": Variant(
-                lambda_layer(key_dim=8, scope=2 * YEAR + 1, **CAUSAL),
-                (32, 2),
-                LAMBDA,
-            ),
-        },
+        FORECAST,
         network=series_network,
         data=forecast_data,
         loss=absolute_error,
@@ -324,33 +321,14 @@ TASKS = {
         batch=32,
     ),
     "bytes": Task(
-        variants={
-            "lambda, scope 63": Variant(
-                lambda_layer(key_dim=8, scope=63, **CAUSAL), (108,), LAMBDA
-            ),
-            "lambda, global": Variant(
-                lambda_layer(key_dim=8, **CAUSAL), (84,), LAMBDA
-            ),
-            "attention, global": Variant(attention(**CAUSAL), (60,), ATTENTION),
-            "causal convolution": Variant(causal_convolution(5), (60,), KERNEL),
-        },
+        BYTES,
         network=functools.partial(decoder, 128, 32, 2),
         data=functools.partial(bytes_data, 128),
         steps=300,
         batch=8,
     ),
     "decoder": Task(
-        # Initial weights: of the embeddings what the search of bytes chose.
-        variants={
-            "lambda, scope 127": Variant(
-                lambda_layer(key_dim=16, scope=127, **CAUSAL),
-                (704,),
-                LAMBDA[1:],
-            ),
-            "attention, global": Variant(
-                keras_attention, (512,), ATTENTION[:1]
-            ),
-        },
+        DECODER,
         network=functools.partial(decoder, 256, 128, 4),
         data=functools.partial(bytes_data, 256),
         steps=1800,
@@ -390,35 +368,31 @@ def measure(case):
     score = task.score(targets, outputs)
     # Operations of products, 2 per multiply-add; a step is three passes.
     forward = analysis.analyze(model, executed=False).total("flops")
-    found = {
+    tf.keras.backend.clear_session()
+    return {
         "score": score if math.isfinite(score) else None,
         "examples": len(inputs),
         "parameters": analysis.trainable_parameters(model),
         "flops": 3 * forward,
         "seconds": seconds,
     }
-    tf.keras.backend.clear_session()
-    return found
 
 
 @records.script("mixers", seeds=3, steps=0)
 def main(recorder, options):
     for name, task in TASKS.items():
-        place = {"task": name, "steps": options.steps or task.steps}
+        steps, chosen = options.steps or task.steps, {}
 
-        def score(variant, part, seed, rate, start, place=place):
-            case = {"task": place["task"], "variant": variant}
-            case |= {"steps": place["steps"], "part": part}
-            case |= {"rate": rate, "start": start, "seed": seed}
+        def score(variant, part, seed, rate, start, *, name=name, steps=steps):
+            case = {"task": name, "variant": variant, "steps": steps}
+            case |= {"part": part, "rate": rate, "start": start, "seed": seed}
             return recorder.get(case, measure)["score"]
 
-        chosen = {}
         for title, variant in task.variants.items():
-            if options.only not in f"{name}, {title}":
-                continue
-            search = functools.partial(score, title, "search", SEARCH_SEED)
-            grid = RATES, task.rates, variant.starts
-            chosen[title] = runs.search(*grid, search, task.best)
+            if options.only in f"{name}, {title}":
+                search = functools.partial(score, title, "search", SEARCH_SEED)
+                grid = RATES, task.rates, variant.starts
+                chosen[title] = runs.search(*grid, search, task.best)
         for seed in range(1, options.seeds + 1):
             for title, choice in chosen.items():
                 score(title, "final", seed, *choice)

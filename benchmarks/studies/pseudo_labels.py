@@ -1,13 +1,10 @@
 """Trains on a tenth of the digits' labels, without and with pseudo-labels.
 
-    python -m benchmarks.studies.pseudo_labels           ten minutes
-    python -m benchmarks.studies.pseudo_labels --seeds 1 --epochs 10
+    python -m benchmarks.studies.pseudo_labels  ten minutes
 
-A tenth of the training images of each class keep their labels, a fifth of
-those choose the epoch; the other nine tenths are files without labels. The
-teacher trains on the labelled images, labels the others, and a student trains
-on both, in as many steps, with as many labelled images in each. Each run has a
-folder of its own; one that was interrupted is continued.
+The teacher trains on a tenth of the images of each class, a fifth of which
+choose the epoch. It labels the others, files without labels. A student trains
+on both, in as many steps, with as many labelled images in each.
 """
 
 import pathlib
@@ -39,15 +36,8 @@ def digits():
     return np.round(images).astype(np.uint8), labels
 
 
-def run_folder(runs, arm, seed):
-    """The folder of a run."""
-    return runs / f"{'teacher' if arm == TEACHER else 'student'}-{seed}"
-
-
 def write_images(folder):
     """Writes `labelled.npz` and a folder of images without labels."""
-    if (folder / "labelled.npz").exists():
-        return
     images, labels = digits()
     train, _, test = split_by_class(labels, 0.0)
     rest, kept, _ = split_by_class(labels[train], LABELLED, 0.0)
@@ -74,25 +64,25 @@ def run(runs, arm, seed, epochs):
         "batch_size": BATCH_SIZE,
         "seed": seed,
     }
-    facts = {}
-    if arm == STUDENT:
-        fields["batch_size"] *= 1 + RATIO
-        fields["pseudo_label_ratio"] = float(RATIO)
-        fields["pseudo_labels"] = str(runs / f"labels-{seed}")
-        facts = label(runs, seed)
+    teachers = runs / f"teacher-{seed}"
+    if arm == TEACHER:
+        return finished.train(training.resolve("digits", fields), teachers)
+    labels = runs / f"labels-{seed}"
+    facts = label(teachers, runs / "data" / "unlabelled", labels)
+    fields["batch_size"] *= 1 + RATIO
+    fields["pseudo_label_ratio"] = float(RATIO)
+    fields["pseudo_labels"] = str(labels)
     recipe = training.resolve("digits", fields)
-    folder = run_folder(runs, arm, seed)
-    return finished.train(recipe, folder) | facts
+    return finished.train(recipe, runs / f"student-{seed}") | facts
 
 
-def label(runs, seed):
-    """Labels the other images by the teacher; returns how many, how right."""
-    folder = runs / f"labels-{seed}"
+def label(teachers, images, folder):
+    """Labels images by the teacher of a run; returns how many, how right."""
     if not (folder / teacher.REPORT_FILE).exists():
         try:
             training.label_images(
-                RunFolder(run_folder(runs, TEACHER, seed)).read(),
-                str(runs / "data" / "unlabelled"),
+                RunFolder(teachers).read(),
+                str(images),
                 str(folder),
                 training.LabelOptions(threshold=THRESHOLD),
                 print_fn=lambda text: None,
@@ -101,9 +91,8 @@ def label(runs, seed):
             raise SystemExit(f"{error} Give --epochs more.") from error
     pairs = zip(*digits(), strict=True)
     truth = {image.tobytes(): label for image, label in pairs}
-    source = data.read_pseudo_labels(
-        str(folder), tuple(map(str, range(10))), channels=1
-    )
+    classes = tuple(map(str, range(10)))
+    source = data.read_pseudo_labels(str(folder), classes, channels=1)
     pairs = [source.decode(item) for _, item in source.scan()]
     right = [
         truth[image.decode().numpy().tobytes()] == row.numpy().argmax()

@@ -35,23 +35,21 @@ def train(recipe, folder, **options):
     return metrics(folder)
 
 
-def untried(grid, rate, tried):
-    """The rates of a grid next to one, but those that were tried."""
-    place = grid.index(rate)
-    near = *grid[max(place - 1, 0) : place], *grid[place + 1 : place + 2]
-    return [x for x in near if x not in tried]
-
-
 def search(grid, rates, starts, score, best):
-    """The best rate and initial weights."""
-    tried = {
-        (rate, start): score(rate, start) for start in starts for rate in rates
-    }
+    """The best rate and initial weights; of equal ones the first tried.
+
+    While a neighbor of the best rate in the grid is untried, it is tried.
+    """
+    tried = {(x, start): score(x, start) for start in starts for x in rates}
     while True:
         scores = {x: y for x, y in tried.items() if y is not None}
-        # Of equal ones the lower rate, which was tried first.
         rate, start = best(scores, key=scores.get)
-        beyond = untried(grid, rate, [x for x, y in tried if y == start])
+        place = grid.index(rate)
+        beyond = [
+            x
+            for x in (*grid[max(place - 1, 0) : place], *grid[place + 1 :][:1])
+            if (x, start) not in tried
+        ]
         if not beyond:
             return rate, start
         tried[beyond[0], start] = score(beyond[0], start)

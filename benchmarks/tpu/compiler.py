@@ -28,8 +28,8 @@ from jax.experimental import topologies
 from jax.extend.mlir.dialects import stablehlo
 
 from benchmarks.tpu.lowering import lower
-from benchmarks.tpu.outcome import refusal
 from benchmarks.tpu.programs import CHIPS
+from benchmarks.tpu.programs import refusal
 
 _ALIASES = r"mhlo\.input_output_alias = \[(.*?)\](?=, mhlo|\})"
 _DTYPES = {"i": "int", "ui": "uint", "f": "float", "bf": "bfloat"}

@@ -15,7 +15,6 @@ from benchmarks.tpu.programs import POLICY
 from benchmarks.tpu.programs import PROGRAMS
 from lambdanet_tf.analysis import analyze
 from lambdanet_tf.analysis.traced_flops import executed_flops
-from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.models import clone_network
 from lambdanet_tf.ops import planning_for
 from lambdanet_tf.training import Averages
@@ -37,11 +36,11 @@ def lower(key):
     program = PROGRAMS[key]
     tf.keras.mixed_precision.set_global_policy(POLICY)
     with planning_for("tpu"):
-        make = _recipe_step if program.recipe else _layer_step
-        model, step, arguments = make(program)
+        model, step, arguments = recipe_step(program)
         compiled = tf.function(step, jit_compile=True)
         found = audit(compiled.get_concrete_function(*arguments))
-        text = stablehlo(compiled, arguments)
+        make = compiled.experimental_get_compiler_ir(*arguments)
+        text = make(stage="stablehlo", platform_name="CPU")
         shape, batch = model.inputs[0].shape[1:], program.batch
         images = tf.keras.Input(shape, batch_size=batch)
         analysis = analyze(clone_network(model, input_tensors=images))
@@ -55,14 +54,8 @@ def lower(key):
     }
 
 
-def stablehlo(compiled, arguments):
-    """The StableHLO of a `tf.function`, from a flat list of `tf.TensorSpec`."""
-    make = compiled.experimental_get_compiler_ir(*arguments)
-    return make(stage="stablehlo", platform_name="CPU")
-
-
-def recipe_and_network(program):
-    """The resolved recipe of a program and its network, for many cores."""
+def recipe_step(program):
+    """The network of a program, its step for one of many cores, and inputs."""
     arguments = program.changes.get("model_arguments", {})
     place = {
         "model_arguments": {**arguments, "use_sync_bn": True},
@@ -71,11 +64,7 @@ def recipe_and_network(program):
         "precision": POLICY,
     }
     recipe = resolve(program.recipe, {**program.changes, **place})
-    return recipe, recipe_network(recipe, IMAGENET)
-
-
-def _recipe_step(program):
-    recipe, model = recipe_and_network(program)
+    model = recipe_network(recipe, IMAGENET)
     optimizer = recipe_optimizer(recipe, STEPS_PER_EPOCH)
     averages = Averages(model, recipe.ema_decay)
     step = update_step(TrainState(model, optimizer, averages), recipe)
@@ -83,20 +72,3 @@ def _recipe_step(program):
     images = tf.TensorSpec([batch, size, size, 3], tf.bfloat16)
     labels = tf.TensorSpec([batch, len(IMAGENET.classes)], tf.float32)
     return model, step, (images, labels, tf.TensorSpec([], tf.int64))
-
-
-def _layer_step(program):
-    """The gradients of a layer's inputs and weights."""
-    shape = (program.image_size, program.image_size, program.changes["filters"])
-    inputs = tf.keras.Input(shape, batch_size=program.batch)
-    model = tf.keras.Model(inputs, LambdaLayer(**program.changes)(inputs))
-
-    def step(images):
-        with tf.GradientTape() as tape:
-            tape.watch(images)
-            outputs = tf.cast(model(images, training=True), tf.float32)
-            loss = tf.reduce_sum(outputs**2)
-        return tape.gradient(loss, [images, *model.trainable_variables])
-
-    images = tf.TensorSpec([program.batch, *shape], tf.bfloat16)
-    return model, step, (images,)

@@ -1,7 +1,9 @@
-"""What is compiled for a TPU: a table, without TensorFlow."""
+"""What is compiled for a TPU, and what results say, without TensorFlow."""
 
 import collections
 import dataclasses
+import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,12 +26,12 @@ CHIPS = {
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A step of a recipe, or of a single layer, on one core."""
+    """A step of a recipe on one core."""
 
-    name: str  # of the network, or the implementation of a layer
-    recipe: str  # row of `RECIPES`; empty for a single layer
-    changes: Mapping[str, Any]  # of the recipe, or the layer's arguments
-    image_size: int  # height and width of the images, or of the layer's map
+    name: str  # of the network
+    recipe: str  # row of `RECIPES`
+    changes: Mapping[str, Any]  # of the recipe
+    image_size: int  # height and width
     batch: int  # images of a core
 
     @property
@@ -54,18 +56,11 @@ def hybrid(model, image_size, rates=None, batch=BATCH, **arguments):
     return Program(name, "imagenet_350", changes, image_size, batch)
 
 
-def vanilla(pattern, batch=TIMED, **arguments):
+def vanilla(pattern, **arguments):
     """A step of a ResNet-50 of Table 12."""
     changes = {"model_arguments": {"pattern": pattern, **arguments}}
     name = " ".join(["ResNet50", pattern, *arguments.values()])
-    return Program(name, "imagenet_90", changes, 224, batch)
-
-
-def _layer(image_size, filters, batch):
-    """A layer's training step."""
-    changes = {"filters": filters, "scope": 23}
-    name = f"auto, d={filters}"
-    return Program(name, "", changes, image_size, batch)
+    return Program(name, "imagenet_90", changes, 224, TIMED)
 
 
 # Table 12 of the paper: images per second of training on 8 cores.
@@ -117,9 +112,6 @@ PAPERS_ORDER = {
     x: vanilla(x, implementation="einsum") for x in PATTERNS if "L" in x
 }
 
-# Map, channels and batch of a layer with scope 23, as in c2 of a ResNet-50.
-LAYERS = (_layer(56, 64, BATCH),)
-
 
 def steps_timed():
     """Yields steps that the paper timed: table, program, seconds."""
@@ -133,11 +125,43 @@ def steps_timed():
         yield "13", hybrid(*place), 1024 / throughput
 
 
-PROGRAMS = {
-    x.key: x
-    for x in (
-        *NETWORKS,
-        *PAPERS_ORDER.values(),
-        *LAYERS,
+PROGRAMS = {x.key: x for x in (*NETWORKS, *PAPERS_ORDER.values())}
+
+
+def memory(result):
+    """Bytes that a compiled program needs on its core."""
+    parts = ("arguments", "outputs", "temporaries", "code_bytes")
+    return sum(result[x] for x in parts) - result["aliases"]
+
+
+def estimate(result):
+    """The compiler's estimate of a program, in seconds."""
+    return result["optimal_seconds"] - math.floor(result["optimal_seconds"])
+
+
+def refusal(message):
+    """The result of a program that the compiler did not accept."""
+    if "CompileTimeHbmOom" not in message:
+        return {"status": "failed", "message": message[:600]}
+    pattern = r"\(([\d.]+\w)\) exceeds available HBM \(([\d.]+\w)\)"
+    sizes = re.search(pattern, message)
+    used = " of ".join(sizes.groups()) if sizes else ""
+    return {"status": "out of memory", "message": message[:600], "used": used}
+
+
+def shortfall(result):
+    """Why a program was not compiled, in a few words."""
+    status = result["status"]
+    if status == "timed out":
+        return f"not finished after {result['limit_seconds']} s"
+    if status == "out of memory":
+        return f"does not fit: {result['used'] or result['message']}"
+    return f"failed: {result['message']}"
+
+
+def faults(result):
+    """What is wrong with a program although it compiles, or an empty text."""
+    texts = {"without_kernel": "no kernel for ", "double": "float64: "}
+    return "; ".join(
+        text + name for x, text in texts.items() for name in result.get(x) or ()
     )
-}

@@ -24,7 +24,6 @@ PAUSE = 1.0  # seconds, in which the pipelines of the others fill their buffers
 NETWORKS = {
     "LambdaResNetSmall, digits, 8 px, batch 64": {"epochs": 12},
     "LambdaResNet50, 64 px, batch 16": {
-        "data": "arrays:{folder}/tiny.npz",
         "model": "LambdaResNet50",
         "image_size": 64,
         "batch_size": 16,
@@ -38,14 +37,10 @@ def write_images(path):
     """Writes 72 images of 64 pixels, of uniform noise, and their labels."""
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, [72, 64, 64, 3]).astype(np.uint8)
-    labels = np.arange(72) % 4
-    np.savez(
-        path,
-        x_train=images[:64],
-        y_train=labels[:64],
-        x_test=images[64:],
-        y_test=labels[64:],
-    )
+    parts = np.split(images, [64]), np.split(np.arange(72) % 4, [64])
+    (train, test), (train_labels, test_labels) = parts
+    arrays = {"x_train": train, "y_train": train_labels}
+    np.savez(path, x_test=test, y_test=test_labels, **arrays)
 
 
 def overhead(name):
@@ -70,10 +65,9 @@ def overhead(name):
 
     with tempfile.TemporaryDirectory() as folder:
         write_images(os.path.join(folder, "tiny.npz"))
-        fields = {
-            field: value.format(folder=folder) if field == "data" else value
-            for field, value in NETWORKS[name].items()
-        }
+        fields = dict(NETWORKS[name])
+        if "model" in fields:
+            fields["data"] = f"arrays:{folder}/tiny.npz"
         recipe = resolve("digits", fields)
         # The checkpoint after each epoch stops the clock of the loop.
         options = RunOptions(runs_dir=folder)

@@ -1,16 +1,15 @@
 """What is made of records: a view for each table and picture of the docs.
 
-A view is a function of records, pure, under the target that
-`results/README.md` gives it: "engine.md#bench" is a block of a page, and
-returns Markdown; "engine.png" is a picture, and returns a figure. Its argument
-has the latest records of each topic by name, each a `Row`.
+A view is a pure function under a target of `results/README.md`: of the latest
+records of its topics by name, each a `Row`. It returns Markdown for a block of
+a page ("engine.md#bench"), and a figure for a picture ("engine.png").
 
-A table is rows and columns, and a column is a template of a row's fields, such
-as "{network}" or "{seconds[auto]:.1f/ms}". What no record has is computed into
-the rows before.
+A table is rows and columns, and a column a template of a row's fields, such as
+"{network}" or "{seconds[auto]:.1f/ms}". What no record has is computed before.
 """
 
 import functools
+import importlib
 import statistics
 import string
 
@@ -18,17 +17,9 @@ from benchmarks.timing import median
 from lambdanet_tf import markdown
 
 VIEWS = {}
-ENDED = {"fourier_tpu"}  # algorithms, of which no view tells
-UNITS = {
-    "ms": 1e-3,
-    "min": 60,
-    "M": 1e6,
-    "G": 1e9,
-    "T": 1e12,
-    "%": 1e-2,
-    "MiB": 2**20,
-    "GiB": 2**30,
-}
+# Algorithms and comparisons that no view tells of.
+ENDED = {"fourier_tpu", "itself with Keras' batch normalization"}
+UNITS = {"ms": 1e-3, "min": 60, "M": 1e6, "%": 1e-2, "GiB": 2**30}
 
 
 class Row(dict):
@@ -54,8 +45,9 @@ def view(target):
 
 
 def _stands(row):
-    """Returns whether a record is about algorithms that there still are."""
-    return not ENDED & {row.algorithm, *(row.algorithms or ())}
+    """Returns whether a record is about what there still is."""
+    about = row.algorithm, row.against, *(row.algorithms or ())
+    return ENDED.isdisjoint(about)
 
 
 def text(value, spec=""):
@@ -76,9 +68,9 @@ class _Template(string.Formatter):
         return text(value, spec)
 
 
-def filled(make, row):
-    """What a template, or a function, makes of a row."""
-    return make(row) if callable(make) else _Template().vformat(make, (), row)
+def filled(template, row):
+    """What a template makes of a row."""
+    return _Template().vformat(template, (), row)
 
 
 def grouped(rows, *fields):
@@ -91,16 +83,9 @@ def grouped(rows, *fields):
 
 
 def listing(rows, columns):
-    """A table with a line for each row, of columns by head, see `filled`."""
-    cells = [[filled(make, row) for make in columns.values()] for row in rows]
+    """A table with a line for each row, of templates by column."""
+    cells = [[filled(x, row) for x in columns.values()] for row in rows]
     return markdown.table(cells, tuple(columns))
-
-
-def table(target, topic, columns, where=lambda row: True):
-    """Makes a table of those rows of a topic the view of a target."""
-    return view(target)(
-        lambda found: listing(list(filter(where, found[topic])), columns)
-    )
 
 
 def fields(*names):
@@ -110,18 +95,14 @@ def fields(*names):
 
 def crossed(cells, corner):
     """A table of cells, a dict from (line, column) to text."""
-    lines = dict.fromkeys(line for line, _ in cells)
-    columns = dict.fromkeys(column for _, column in cells)
-    rows = [
-        (line, *(cells.get((line, column), "") for column in columns))
-        for line in lines
-    ]
+    lines, columns = (dict.fromkeys(x) for x in zip(*cells, strict=True))
+    rows = [[x, *(cells.get((x, y), "") for y in columns)] for x in lines]
     return markdown.table(rows, (corner, *columns))
 
 
 def page(*parts):
-    """Paragraphs, tables and pictures under each other."""
-    return "\n\n".join(part for part in parts if part)
+    """Paragraphs and tables under each other."""
+    return "\n\n".join(parts)
 
 
 def joined(numbers, spec):
@@ -143,36 +124,19 @@ def summary(ratios):
     )
 
 
-def figure(width, height, rows=1, columns=1, **options):
-    """A figure of matplotlib and its axes, an array `(rows, columns)`."""
-    from lambdanet_tf.environment import require  # noqa: PLC0415
-
-    made = require("matplotlib.figure", extra="plot").Figure(
+def figure(width, height, columns=1):
+    """A figure of matplotlib and its axes in a row, a list."""
+    made = importlib.import_module("matplotlib.figure").Figure(
         figsize=(width, height), layout="constrained"
     )
-    return made, made.subplots(rows, columns, squeeze=False, **options)
-
-
-def bars(axis, labels, groups):
-    """Horizontal bars side by side, the first label on top, and a line at 1."""
-    thick = 0.8 / len(groups)
-    for index, (name, numbers) in enumerate(groups.items()):
-        shift = (index - (len(groups) - 1) / 2) * thick
-        places = [place + shift for place in range(len(labels))]
-        widths = [number or 0 for number in numbers]
-        axis.barh(places, widths, 0.95 * thick, label=name)
-    axis.axvline(1.0, color="black", linewidth=1)
-    axis.set_yticks(range(len(labels)), labels)
-    axis.set_ylim(len(labels) - 0.4, -0.6)
-    axis.grid(axis="x", alpha=0.3)
+    return made, list(made.subplots(1, columns, squeeze=False, sharey=True)[0])
 
 
 def lines(axis, curves, colors=None, **settings):
     """Curves of pairs (x, y) by label, a grid and a legend."""
     for label, points in curves.items():
         color = colors and colors[label]
-        x, y = zip(*points, strict=True)
-        axis.plot(x, y, "o-", color=color, label=label)
+        axis.plot(*zip(*points, strict=True), "o-", color=color, label=label)
     axis.set(**settings)
     axis.grid(alpha=0.3)
     axis.legend(frameon=False)

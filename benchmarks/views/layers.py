@@ -74,31 +74,31 @@ def layers(found):
         "to the fastest": "{fastest}",
         "to einsum, conv2d, depthwise": "{naive}",
         "to timm, lucidrains": "{baselines}",
-        "memory MiB": "{mebibytes[auto]:.0f}",
     }
     return views.listing([_line(*pair) for pair in _lines(found)], columns)
 
 
 @views.view("engine.png")
 def overview(found):
-    """Each line against other implementations."""
-    lines = [
-        pair for pair in _lines(found) if times_auto(pair[0], NAIVE + BASELINES)
-    ]
-    height = 0.36 * len(lines) + 1.8
-    made, (axes,) = views.figure(11, height, columns=2, sharey=True)
-    labels = [f"{x.layer}  [{x.plan.partition('(')[0]}]" for _, x in lines]
+    """Bars of each line against other implementations."""
+    lines = [x for x in _lines(found) if times_auto(x[0], NAIVE + BASELINES)]
+    made, axes = views.figure(11, 0.36 * len(lines) + 1.8, columns=2)
     for axis, rows in zip(axes, zip(*lines, strict=True), strict=True):
-        groups = {
-            label: [times_auto(row, names) for row in rows]
-            for label, names in _GROUPS.items()
-        }
-        views.bars(axis, labels, groups)
+        for shift, (label, names) in zip(
+            (-0.2, 0.2), _GROUPS.items(), strict=True
+        ):
+            places = [place + shift for place in range(len(lines))]
+            widths = [times_auto(row, names) or 0 for row in rows]
+            axis.barh(places, widths, 0.38, label=label)
+        axis.axvline(1.0, color="black", linewidth=1)
+        axis.grid(axis="x", alpha=0.3)
         axis.set(xscale="log", title=f"CPU, {rows[0].phase}")
         axis.set_xlabel("time of others as a multiple of auto's (log scale)")
         axis.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
         axis.set_xlim(_TICKS[0], _TICKS[-1])
         axis.set_ylim(len(lines) + 1, -0.6)  # with room for the legend
+    labels = [f"{x.layer}  [{x.plan.partition('(')[0]}]" for _, x in lines]
+    axes[0].set_yticks(range(len(lines)), labels)
     axes[0].legend(loc="lower right", fontsize=8)
     return made
 
@@ -157,8 +157,8 @@ ATTENTION = {
     "lambda, shared": ("lambda shared embeddings", "0.63", "1210, 78.0"),
     "lambda convolution 7x7": (None, "", "1100, 78.1"),
 }
-GIB = 2**30
 _SINCE = "2026-11-27"  # the engine's last change that moved memory
+_BATCHES = (1, 8, 32, 128, 512)
 
 
 def _attention(found, kind):
@@ -166,27 +166,27 @@ def _attention(found, kind):
     return sorted(rows, key=lambda row: list(ATTENTION).index(row.layer))
 
 
+def _of_one(found):
+    """Returns the bytes of single layers on 64x64 maps, by batch."""
+    rows = [x for x in _attention(found, "bytes") if x.map == "64x64x64"]
+    return sorted((x for x in rows if x.layers == 1), key=lambda x: x.batch)
+
+
 @views.view("comparison.md#memory")
 def attention_memory(found):
-    rows, formula = _attention(found, "bytes"), table_4_gib()
-    cells, batches = {}, {}
-    stages = [row for row in rows if row.layers > 1]
+    formula, cells, batches = table_4_gib(), {}, {}
+    stages = [row for row in _attention(found, "bytes") if row.layers > 1]
     for (layer,), group in views.grouped(stages, "layer").items():
-        gib = {f"{x.map} ({x.layers})": x.value / GIB for x in group}
+        gib = {f"{x.map} ({x.layers})": x.value / 2**30 for x in group}
         gib["all"] = sum(gib.values())
         line, printed, _ = ATTENTION[layer]
         gib["the formula"] = formula.get(line)
         for column, value in gib.items():
             cells[layer, column] = views.text(value, ".2f")
         cells[layer, "the paper prints"] = printed
-    one = [row for row in rows if row.layers == 1 and row.map == "64x64x64"]
-    for row in sorted(one, key=lambda row: row.batch):
-        if row.batch in (1, 8, 32, 128, 512):
-            text = f"{row.value / GIB:,.3g}"
-            batches[row.layer, f"batch {row.batch}"] = text
-    for row in _attention(found, "largest batch"):
-        head = f"largest batch in {row.GiB} GiB"
-        batches[row.layer, head] = f"{row.value:,}"
+    for row in (x for x in _of_one(found) if x.batch in _BATCHES):
+        text = f"{row.value / 2**30:,.3g}"
+        batches[row.layer, f"batch {row.batch}"] = text
     return views.page(
         views.crossed(cells, "layers"),
         views.crossed(batches, "one layer, 64x64"),
@@ -219,14 +219,10 @@ def attention_time(found):
 def attention_picture(found):
     """Memory of a training step as the batch grows; what still fits."""
     # A curve of two engines would jump between them.
-    rows = [
-        row
-        for row in _attention(found, "bytes")
-        if (row.layers, row.map) == (1, "64x64x64") and row.date >= _SINCE
-    ]
-    made, ((axis,),) = views.figure(8, 5)
+    rows = [row for row in _of_one(found) if row.date >= _SINCE]
+    made, (axis,) = views.figure(8, 5)
     curves = {
-        layer: sorted((row.batch, row.value / GIB) for row in group)
+        layer: [(row.batch, row.value / 2**30) for row in group]
         for (layer,), group in views.grouped(rows, "layer").items()
     }
     views.lines(axis, curves, title="One layer on 64x64 maps of 64 channels")
@@ -249,17 +245,11 @@ def generation(found):
 
 @views.view("generation.png")
 def generation_picture(found):
-    made, ((axis,),) = views.figure(7, 4)
+    made, (axis,) = views.figure(7, 4)
     curves = {
         way: [(row.tokens, 1000 * median(row.seconds)) for row in rows]
         for (way,), rows in views.grouped(found["generation"], "way").items()
     }
-    views.lines(
-        axis,
-        curves,
-        xscale="log",
-        yscale="log",
-        xlabel="tokens before",
-        ylabel="ms for a token",
-    )
+    views.lines(axis, curves, xlabel="tokens before", ylabel="ms for a token")
+    axis.set(xscale="log", yscale="log")
     return made

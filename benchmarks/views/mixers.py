@@ -15,20 +15,6 @@ SCORES = {  # what is scored, and the digits that are shown
 _FIRST_STEPS = 300  # updates, in records that do not name them
 
 
-def _parts(found, task):
-    """A task's records by their number of updates, the most first."""
-    parts = {}
-    for row in (x for x in found["mixers"] if x.task == task):
-        row["first"] = "default" if row.start is None else str(row.start)
-        steps = row.steps or _FIRST_STEPS
-        search, final = parts.setdefault(steps, ([], {}))
-        if row.part == "search":
-            search.append(row)
-        else:
-            final.setdefault(row.variant, {})[row.seed] = row
-    return dict(sorted(parts.items(), reverse=True))
-
-
 def _searched(search, digits):
     """What the search found for each variant, by initial weights and rate."""
     found = {}
@@ -45,15 +31,15 @@ def _searched(search, digits):
 
 
 def _compared(final, searched, digits, score):
-    """A line for each variant's final runs."""
+    """A line for each variant's final runs, which are of the same seeds."""
+    groups = views.grouped(final, "variant")
     scores = {
-        name: {seed: row.score for seed, row in group.items()}
-        for name, group in final.items()
+        name: {row.seed: row.score for row in group}
+        for (name,), group in groups.items()
     }
-    other = next((name for name in final if name.startswith("lambda")), None)
+    other = next((name for name in scores if name.startswith("lambda")), None)
     rows = []
-    for name, group in final.items():
-        row = views.Row(next(iter(group.values())))
+    for (name,), (row, *_) in groups.items():
         row["searched"] = searched.get(name)
         row["scores"] = views.joined(scores[name].values(), f".{digits}f")
         row["mean"] = mean(scores[name].values(), digits)
@@ -78,7 +64,13 @@ def _compared(final, searched, digits, score):
 def _tables(task, found):
     """The longest runs of a task, and the search of their length."""
     score, digits = SCORES[task]
-    steps, (search, final) = next(iter(_parts(found, task).items()))
+    rows = [row for row in found["mixers"] if row.task == task]
+    for row in rows:
+        row["first"] = "default" if row.start is None else str(row.start)
+    steps = max(row.steps or _FIRST_STEPS for row in rows)
+    longest = [x for x in rows if (x.steps or _FIRST_STEPS) == steps]
+    search = [row for row in longest if row.part == "search"]
+    final = [row for row in longest if row.part == "final"]
     return views.page(
         f"{steps} updates; a search of {len(search)} runs. ± is half of the "
         "95 % t-interval over seeds. FLOPs are of one example.",

@@ -4,7 +4,6 @@ from benchmarks import views
 from benchmarks.timing import median
 from benchmarks.timing import ratio
 
-NORM = "itself with Keras' batch normalization"
 # The paper's ratios of throughputs (TPUv3).
 PAPERS = {
     "CCLL": "4980/7240 = 0.69 (Table 12)",
@@ -13,24 +12,23 @@ PAPERS = {
 }
 
 
-def ratio_of(row, first, second):
-    """How many times as long the second takes, with its interval."""
-    return row.ratio or ratio(row.seconds[first], row.seconds[second])
+def pairs(found):
+    """Records of two networks in turns, with the ratio of their times."""
+    rows = [row for row in found["networks"] if row.against]
+    for row in rows:
+        times = ratio(row.seconds[row.network], row.seconds[row.against])
+        row["ratio"], row["times"] = times[0], views.interval(times)
+    return rows
 
 
 @views.view("engine.md#networks")
 def networks(found):
-    pairs = {
-        (row.network, row.phase): row
-        for row in found["networks"]
-        if row.against not in (None, NORM)
-    }
-    rows = [row for row in found["networks"] if row.against is None]
+    compared = {(row.network, row.phase): row for row in pairs(found)}
+    rows = [row for row in found["networks"] if not row.against]
     for row in rows:
         row["rate"] = row.batch / median(row.seconds)
-        if pair := pairs.get((row.network, row.phase)):
-            times = ratio_of(pair, row.network, pair.against)
-            row["other"], row["times"] = pair.against, views.interval(times)
+        if pair := compared.get((row.network, row.phase)):
+            row["other"], row["times"] = pair.against, pair.times
             row["papers"] = PAPERS[row.network]
     columns = {
         **views.fields("network", "phase"),
@@ -42,18 +40,23 @@ def networks(found):
     return views.listing(rows, columns)
 
 
+def beside_timm(found):
+    """Records of timm's networks, with the ratio of their time to ours."""
+    for row in found["timm"]:
+        times = ratio(row.seconds["ours"], row.seconds["theirs"])
+        row["ratio"], row["times"] = times[0], views.interval(times)
+    return found["timm"]
+
+
 @views.view("engine.md#timm")
 def timm(found):
     """A line for each network and phase, a column for each batch and mode."""
-    cells = {}
-    rows = sorted(
-        found["timm"], key=lambda row: (row.network, row.phase, row.batch)
-    )
-    for row in rows:
+    cells, rows = {}, beside_timm(found)
+    for row in sorted(rows, key=lambda x: (x.network, x.phase, x.batch)):
         rate = row.batch / median(row.seconds["ours"])
-        times = views.interval(ratio_of(row, "ours", "theirs"))
+        line = f"{row.network}, {row.phase}"
         column = f"batch {row.batch}, {row.theirs}"
-        cells[f"{row.network}, {row.phase}", column] = f"{rate:.1f}; {times}"
+        cells[line, column] = f"{rate:.1f}; {row.times}"
     return views.crossed(cells, "network")
 
 
@@ -80,14 +83,6 @@ def seconds_at(points, top1):
     return None
 
 
-def phases_seconds(rows):
-    """Returns seconds an image by network, for each phase."""
-    return {
-        x: {row.network: median(row.seconds[x]) / row.batch for row in rows}
-        for x in FAMILY_PHASES
-    }
-
-
 def family_points(rows, seconds, family):
     """(top1, seconds an image) of the networks of a family."""
     return [
@@ -97,37 +92,41 @@ def family_points(rows, seconds, family):
     ]
 
 
-def faster(rows, timed):
-    """Rows of the other families with ratios, for each that was timed."""
-    for name, seconds in timed.items():
+def seconds_of(rows, phase):
+    """Seconds an image by network."""
+    return {row.network: median(row.seconds[phase]) / row.batch for row in rows}
+
+
+def faster(rows):
+    """Yields rows of the other families with ratios, for each phase."""
+    for phase in FAMILY_PHASES:
+        seconds = seconds_of(rows, phase)
         ours = family_points(rows, seconds, "LambdaResNet")
         for row in (row for row in rows if row.family != "LambdaResNet"):
             at = seconds_at(ours, row.top1)
-            ratio = seconds[row.network] / at if at else None
-            yield views.Row(row, timed=name, ratio=ratio)
+            times = seconds[row.network] / at if at else None
+            yield views.Row(row, timed=phase, ratio=times)
 
 
 @views.view("comparison.md#measured")
 def comparison(found):
-    rows = found["comparison"]
-    for row in rows:
-        for phase in FAMILY_PHASES:
-            row[phase] = row.batch / median(row.seconds[phase])
+    rows = {row.network: row for row in found["comparison"]}
+    for phase in FAMILY_PHASES:
+        for name, seconds in seconds_of(rows.values(), phase).items():
+            rows[name][phase] = 1 / seconds
+    for row in faster(found["comparison"]):
+        times = views.text(row.ratio, ".2f") or "none"
+        rows[row.network][f"{row.timed} gain"] = times
     columns = {
         "network": "{network}",
         "parameters, M": "{parameters:.1f/M}",
         "top-1": "{top1:.1f}",
-        **{f"{x}, images/s": f"{{{x}:.2f}}" for x in FAMILY_PHASES},
-    }
-    ratios = {
-        (row.network, row.timed): views.text(row.ratio, ".2f") or "none"
-        for row in faster(rows, phases_seconds(rows))
     }
     for phase in FAMILY_PHASES:
-        for row in rows:
-            row[f"{phase} gain"] = ratios.get((row.network, phase))
+        columns[f"{phase}, images/s"] = f"{{{phase}:.2f}}"
+    for phase in FAMILY_PHASES:
         columns[f"{phase}: its time / LambdaResNet's"] = f"{{{phase} gain}}"
-    return views.listing(rows, columns)
+    return views.listing(rows.values(), columns)
 
 
 @views.view("comparison.png")
@@ -136,9 +135,9 @@ def comparison_picture(found):
     rows = found["comparison"]
     published = {row.network: row.published for row in rows if row.published}
     panels = {"training, 8 TPUv3 cores, published": published}
-    for phase, seconds in phases_seconds(rows).items():
-        panels[f"{phase}, this CPU"] = seconds
-    made, (axes,) = views.figure(14, 4.8, columns=len(panels), sharey=True)
+    for phase in FAMILY_PHASES:
+        panels[f"{phase}, this CPU"] = seconds_of(rows, phase)
+    made, axes = views.figure(14, 4.8, columns=len(panels))
     for axis, (title, seconds) in zip(axes, panels.items(), strict=True):
         curves = {
             family: [(1e3 * time, top1) for top1, time in sorted(points)]
@@ -170,31 +169,24 @@ TITLES = {
 @views.view("paper_tables.md#tables")
 def paper_tables(found):
     """A line for each table with what agrees; then the rows that do not."""
-    rows = found["paper_tables"]
+    rows, agreeing = found["paper_tables"], []
     for row in rows:
         digits = len(row.paper.partition(".")[2]) + 2
         row["ours"] = f"{row.value:.{digits}f}"
+        row["title"] = TITLES[row.table]
     same = [row for row in rows if row.verdict == "agrees"]
     other = [row for row in rows if row.verdict != "agrees"]
-    groups = views.grouped(same, "table", "quantity")
-    agreeing = [
-        views.Row(
-            title=TITLES[table],
-            quantity=quantity,
-            rows="; ".join(f"{x.row}: {x.ours} ({x.paper})" for x in group),
-        )
-        for (table, quantity), group in groups.items()
-    ]
+    for (title, quantity), group in views.grouped(
+        same, "title", "quantity"
+    ).items():
+        texts = "; ".join(f"{x.row}: {x.ours} ({x.paper})" for x in group)
+        agreeing.append(views.Row(title=title, quantity=quantity, rows=texts))
     first = {"table": "{title}", **views.fields("quantity")}
-    for row in other:
-        row["title"] = TITLES[row.table]
+    why = {**views.fields("row", "paper", "ours"), "why": "{verdict}"}
     return views.page(
         f"{len(same)} of {len(rows)} figures agree to the last digit; "
         "ours, with the paper's in brackets:",
         views.listing(agreeing, first | {"rows that agree": "{rows}"}),
         "The others:",
-        views.listing(
-            other,
-            first | views.fields("row", "paper", "ours") | {"why": "{verdict}"},
-        ),
+        views.listing(other, first | why),
     )

@@ -1,8 +1,8 @@
-"""Tables and the picture of exports."""
+"""Tables of exports."""
 
 from benchmarks import views
 from benchmarks.timing import median
-from benchmarks.views.networks import ratio_of
+from benchmarks.timing import ratio
 
 BASELINE, EXPORT = "Keras, tf.function", "export"
 RUNTIMES = ("TensorFlow", "ONNX Runtime", "OpenVINO")
@@ -10,17 +10,10 @@ SHOWN = (BASELINE, "Keras, predict_on_batch", EXPORT, "export, not folded")
 
 
 def exports(found):
-    """Returns a row for each that classifies the same batches."""
-    rows = []
-    for row in (x for x in found["exports"] if x.seconds):
-        for what in SHOWN:
-            taken = sorted(row.seconds[what])
-            times = ratio_of(row, what, BASELINE)
-            # Of fewer than 20 the slowest.
-            p95 = taken[-(-95 * len(taken) // 100) - 1]
-            facts = {"what": what, "taken": taken, "p95": p95}
-            facts |= {"rate": row.batch / median(taken), "times": times}
-            rows.append(views.Row(row, **facts, ratio=times[0]))
+    """Records with how many times as long as the export the model takes."""
+    rows = [row for row in found["exports"] if row.seconds]
+    for row in rows:
+        row["ratio"] = ratio(row.seconds[EXPORT], row.seconds[BASELINE])[0]
     return rows
 
 
@@ -29,11 +22,14 @@ def table(found):
     """A line for each network and batch, with what each way takes."""
     cells = {}
     for row in exports(found):
-        line = f"{row.network}, batch {row.batch}"
-        text = f"{1e3 * median(row.taken):.1f} ({1e3 * row.p95:.1f}) ms"
-        if row.what != BASELINE:
-            text += f", {views.interval(row.times)}"
-        cells[line, row.what] = text
+        for what in SHOWN:
+            taken = sorted(row.seconds[what])
+            p95 = taken[-(-95 * len(taken) // 100) - 1]  # of few the slowest
+            text = f"{1e3 * median(taken):.1f} ({1e3 * p95:.1f}) ms"
+            if what != BASELINE:
+                times = ratio(row.seconds[what], row.seconds[BASELINE])
+                text += f", {views.interval(times)}"
+            cells[f"{row.network}, batch {row.batch}", what] = text
     return views.crossed(cells, "network")
 
 
@@ -45,7 +41,7 @@ def runtimes(found):
         rate = row.batch / median(row.seconds[plain])
         cells[row.network, f"batch {row.batch}: {plain}"] = f"{rate:.1f}"
         for name in others:
-            times = ratio_of(row, plain, name)
+            times = ratio(row.seconds[plain], row.seconds[name])
             column = f"batch {row.batch}: {name}'s time"
             cells[row.network, column] = views.interval(times)
             ratios[name].append(times[0])

@@ -57,10 +57,10 @@ def mean(numbers, digits=2, sign=""):
 
 def accuracies(rows):
     """Test accuracy in per cent, by arm and seed."""
-    found = {}
-    for row in rows:
-        found.setdefault(row.arm, {})[row.seed] = 100 * row.accuracy
-    return found
+    return {
+        arm: {row.seed: 100 * row.accuracy for row in group}
+        for (arm,), group in views.grouped(rows, "arm").items()
+    }
 
 
 def compared(rows):
@@ -73,30 +73,23 @@ def compared(rows):
     }
 
 
-def _part(found, stage, part):
-    """Records of a stage: of the search, the final ones, or the times."""
-    return [x for x in found["fashion"] if (x.stage, x.part) == (stage, part)]
-
-
 def fashion(stage, found):
     """The table of a stage."""
-    search, final, times = (
-        _part(found, stage, part) for part in ("search", "final", "time")
-    )
-    step = {row.arm: row.seconds for row in times}
+    parts = {"search": [], "final": [], "time": []}
+    for row in (x for x in found["fashion"] if x.stage == stage):
+        parts[row.part].append(row)
+    search, final, times = parts.values()
     rows, pairs = [], compared(final)
+    step = {row.arm: row.seconds for row in times}
     corrected = holm({arm: p_value(x) for arm, x in pairs.items()})
     for arm, shares in accuracies(final).items():
         tried = sorted((x.rate, x.accuracy) for x in search if x.arm == arm)
-        row = views.Row(
-            next(row for row in final if row.arm == arm),
-            rates=", ".join(f"{rate:g}: {100 * x:.2f}" for rate, x in tried),
-            shares=views.joined(shares.values(), ".2f"),
-            mean=mean(shares.values()),
-            step=step.get(arm),
-            holm=corrected.get(arm),
-        )
+        row = next(row for row in final if row.arm == arm)
+        row["rates"] = ", ".join(f"{x:g}: {100 * y:.2f}" for x, y in tried)
+        row["shares"] = views.joined(shares.values(), ".2f")
+        row["mean"], row["step"] = mean(shares.values()), step.get(arm)
         if arm in pairs:
+            row["holm"] = corrected[arm]
             row["difference"] = mean(pairs[arm], sign="+")
             more = "more" if statistics.mean(pairs[arm]) > 0 else "less"
             is_found = row.holm < 1 - CONFIDENCE
@@ -167,15 +160,17 @@ def digits_default(found):
 @views.view("training.md#pseudo_labels")
 def pseudo_labels(found):
     rows, cells = _longest(found["pseudo_labels"]), {}
-    for (arm,), group in views.grouped(rows, "arm").items():
-        shares = [100 * row.accuracy for row in group]
+    for arm, shares in accuracies(rows).items():
+        shares = shares.values()
         cells[arm, "test accuracy by seed, %"] = views.joined(shares, ".2f")
         cells[arm, "mean"] = f"{statistics.mean(shares):.2f}"
-        if kept := [x for x in group if x.pseudo_labels]:
-            counts = views.joined([x.pseudo_labels for x in kept], ",")
-            right = [x.right / x.pseudo_labels for x in kept]
-            cells[arm, "pseudo-labels kept"] = counts
-            cells[arm, "right among them"] = views.joined(right, ".1%")
+    kept = [row for row in rows if row.pseudo_labels]
+    counts, right = zip(
+        *[(x.pseudo_labels, x.right / x.pseudo_labels) for x in kept],
+        strict=True,
+    )
+    cells[kept[0].arm, "pseudo-labels kept"] = views.joined(counts, ",")
+    cells[kept[0].arm, "right among them"] = views.joined(right, ".1%")
     return views.crossed(cells, "")
 
 

@@ -4,11 +4,7 @@ import math
 import statistics
 
 from benchmarks import views
-from benchmarks.tpu import outcome
-from benchmarks.tpu.programs import CHIPS
-from benchmarks.tpu.programs import GIB
-from benchmarks.tpu.programs import NETWORKS
-from benchmarks.tpu.programs import steps_timed
+from benchmarks.tpu import programs
 from lambdanet_tf.environment import require
 
 IMAGES = 1024  # of a step that the paper timed, on 8 cores
@@ -24,15 +20,15 @@ def of(program, found, chip="v3"):
 def _shown(row):
     """Returns a record of a program with what the table shows of it."""
     if row.status != "ok":
-        return views.Row(case=row["case"], result=outcome.shortfall(row))
-    needed, size = outcome.memory(row), CHIPS[row.chip].hbm
+        return views.Row(case=row["case"], result=programs.shortfall(row))
+    needed, size = programs.memory(row), programs.CHIPS[row.chip].hbm
     fit = "fits" if needed <= size else "does not fit"
     share = 100 * row.flops / row.counted_flops
     used = (row.algorithms or {}).items()
     return views.Row(
         row,
-        result=outcome.faults(row) or fit,
-        needed=f"{needed / GIB:.2f} of {size // GIB}",
+        result=programs.faults(row) or fit,
+        needed=f"{needed / programs.GIB:.2f} of {size // programs.GIB}",
         operations=f"{row.flops / 1e12:.3f} ({share:.0f})",
         algorithms=", ".join(f"{count} {name}" for name, count in used),
     )
@@ -41,11 +37,11 @@ def _shown(row):
 def _ranks(found):
     """Yields a line for each table of the paper, and one for all."""
     stats, tables = require("scipy.stats", extra="data"), {}
-    for table, program, seconds in steps_timed():
+    for table, program, seconds in programs.steps_timed():
         row = of(program, found)
         if row and row.status == "ok":
             steps = IMAGES / CORES / program.batch
-            pair = steps * outcome.estimate(row), seconds
+            pair = steps * programs.estimate(row), seconds
             tables.setdefault(f"Table {table}", []).append(pair)
     tables["All"] = sum(tables.values(), [])
     for name, pairs in tables.items():
@@ -60,7 +56,7 @@ def _ranks(found):
 
 @views.view("accelerators.md#networks")
 def compiled(found):
-    rows = filter(None, (of(program, found) for program in NETWORKS))
+    rows = filter(None, (of(program, found) for program in programs.NETWORKS))
     columns = {
         "network": "{name}",
         **views.fields("px", "batch"),

@@ -13,7 +13,7 @@ from benchmarks.layers.attention import Case
 from benchmarks.layers.speed import Line
 from benchmarks.networks import comparison
 from benchmarks.studies import fashion
-from benchmarks.tpu import outcome
+from benchmarks.tpu import programs
 from lambdanet_tf import models
 
 pytestmark = pytest.mark.once
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.once
 # The topic of the records, how many there are at least, what they have, and
 # the script with its arguments; {0} is a folder.
 SCRIPTS = """\
-layers 2 mebibytes layers.speed --seconds 0
+layers 2 matrix_rate layers.speed --seconds 0
 rounding 3 output layers.rounding --only einsum
 regret 2 regret layers.regret --number 1 --seconds 0
 attention 2 seconds layers.attention --time --only 'axial attention' \
@@ -45,20 +45,20 @@ tiny_network = functools.partial(
 LINE = Line((3, 3), 16, 3, 1)
 TINY = dict.fromkeys(("CCCC", "CCLL", "LLLL"), tiny_network)
 DIGITS = ("LambdaResNetSmall28", {"classes": 10}, 28)
-COMPARED = [
-    comparison.Network("LambdaResNet", "A", 8, 70.0, None, tiny_network),
-    comparison.Network("EfficientNet", "B", 12, 75.0, None, tiny_network),
-]
-COMPARED = {network.key: network for network in COMPARED}
+COMPARED = {
+    "A": comparison.Network("LambdaResNet", "LambdaResNetSmall", 8, 70.0),
+    "B": comparison.Network("EfficientNet", "LambdaResNetSmall", 12, 75.0),
+}
 STUDY = fashion.STAGES["small"]._replace(
     arms={x: fashion.SMALL[x] for x in ("lambda layers", "convolutions")},
     train_images=70,
     validation_images=20,
     rates=(0.1, 0.2),
+    grid=(0.1, 0.2),
     searched=("lambda layers",),
     seeds={"lambda layers": 2, "convolutions": 2},
 )
-TOO_LARGE = outcome.refusal("CompileTimeHbmOom")
+TOO_LARGE = programs.refusal("CompileTimeHbmOom")
 SPEEDS = {"TensorFlow": [2.0], "ONNX Runtime": [1.0]}
 # By topic: where something takes too long, what is in its place.
 INSTEAD = {
@@ -66,12 +66,10 @@ INSTEAD = {
         "layers.speed.LINES": (LINE,),
         "layers.speed.Line.algorithms": lambda _: ["auto", "einsum"],
         "layers.speed.matrix_rate": lambda: 1e11,
-        "timing.in_child": lambda *_: 5.0,
     },
     "rounding": {"layers.rounding.GEOMETRIES": {"3x3": [(3, 5, 1)] * 2}},
     "regret": {"layers.regret.draw_line": lambda generator: LINE},
     "attention": {
-        "layers.attention.image": lambda n: Case(n, 3, 16),
         "layers.attention.stages": lambda n: [Case(n, 3, 16, 2)],
     },
     "networks": {"networks.speed.NETWORKS": TINY},

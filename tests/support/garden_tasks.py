@@ -5,7 +5,6 @@ import tensorflow as tf
 from official.core import exp_factory
 
 from benchmarks.studies import detection_scenes
-from benchmarks.studies import detection_tfrecords
 from tests.support import image_sets
 
 SIZE = 64
@@ -31,7 +30,7 @@ def write_scenes(path, rng):
     kinds, examples = np.array([0, 1]), []
     for index in range(4):
         scene = detection_scenes.make_scene(rng, pictures, kinds, 0.3)
-        examples.append(detection_tfrecords.as_example(scene, index))
+        examples.append(detection_scenes.as_example(scene, index))
     image_sets.write_file(path, [x.SerializeToString() for x in examples])
 
 
