@@ -15,16 +15,14 @@ from benchmarks.studies import runs
 from lambdanet_tf import training
 
 
-def command(case, options, *flags):
-    """Runs train.py; returns its folder, and seconds unless it went on."""
-    folder = pathlib.Path(options.runs, runs.slug(*case.values()))
+def command(folder, seed, epochs, *flags):
+    """Runs train.py; returns its seconds, None if it only went on."""
     is_new = not (folder / "run.json").exists()
     words = [sys.executable, str(records.ROOT / "train.py"), *flags]
-    words += ["--run-dir", str(folder), "--seed", str(case["seed"])]
-    words += ["--epochs", str(case["epochs"])]
+    words += ["--run-dir", str(folder), "--seed", str(seed)]
     start = time.perf_counter()
-    subprocess.run(words, check=True)
-    return folder, time.perf_counter() - start if is_new else None
+    subprocess.run([*words, "--epochs", str(epochs)], check=True)
+    return time.perf_counter() - start if is_new else None
 
 
 EPOCHS = training.resolve("digits").epochs
@@ -33,7 +31,8 @@ EPOCHS = training.resolve("digits").epochs
 @records.script("digits", seeds=3, epochs=EPOCHS, runs="runs/digits")
 def main(recorder, options):
     def measure(case):
-        folder, seconds = command(case, options)
+        folder = pathlib.Path(options.runs, runs.slug(*case.values()))
+        seconds = command(folder, case["seed"], case["epochs"])
         return {**runs.metrics(folder), "whole_seconds": seconds}
 
     seeds = range(options.seeds)

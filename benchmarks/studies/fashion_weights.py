@@ -29,7 +29,8 @@ def main(recorder, options):
     flags = "--recipe", RECIPE, "--data", f"arrays:{images}"
 
     def measure(case):
-        folder, _ = digits.command(case, options, *flags)
+        folder = pathlib.Path(options.runs, runs.slug(*case.values()))
+        digits.command(folder, case["seed"], case["epochs"], *flags)
         content = (folder / RUN_WEIGHTS).read_bytes()
         sha256 = hashlib.sha256(content).hexdigest()
         return {**runs.metrics(folder), "sha256": sha256}
