@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
+from typing import NoReturn
 
 
 class UserError(ValueError):
@@ -41,39 +42,26 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
+def refuse(name: str, value: Any, wanted: str, hint: str = "") -> NoReturn:
+    """Raises the `ValueError` of an argument that is not what is wanted."""
+    raise ValueError(
+        f"`{name}` must be {wanted}. Received: {name}={value!r}.{hint}"
+    )
+
+
 def positive_int(name: str, value: Any) -> int:
     """Returns `value` as an int, or raises `ValueError`."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, numbers.Integral)
-        or value < 1
-    ):
-        raise ValueError(
-            f"`{name}` must be a positive integer. Received: {name}={value!r}."
-        )
+    is_int = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_int or value < 1:
+        refuse(name, value, "a positive integer")
     return int(value)
-
-
-def check_int(name: str, value: Any, least: int, most: int) -> None:
-    """Raises `ValueError` unless a value is an integer of a range."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, numbers.Integral)
-        or not least <= int(value) <= most
-    ):
-        raise ValueError(
-            f"`{name}` must be an integer, {least} to {most}. Received: "
-            f"{name}={value!r}."
-        )
 
 
 def boolean(name: str, value: Any) -> bool:
     """Returns `value` as a bool, or raises `ValueError`."""
     # NumPy's, by name: nothing here imports it.
     if type(value).__name__ not in ("bool", "bool_"):
-        raise ValueError(
-            f"`{name}` must be True or False. Received: {name}={value!r}."
-        )
+        refuse(name, value, "True or False")
     return bool(value)
 
 
@@ -82,10 +70,7 @@ def fraction(name: str, value: Any, below_one: bool = False) -> float:
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if is_number and 0 <= float(value) <= 1 and not (below_one and value == 1):
         return float(value)
-    interval = "[0, 1)" if below_one else "[0, 1]"
-    raise ValueError(
-        f"`{name}` must be a number in {interval}. Received: {name}={value!r}."
-    )
+    refuse(name, value, "a number in " + ("[0, 1)" if below_one else "[0, 1]"))
 
 
 def one_of(name: str, value: Any, allowed: Iterable[Any]) -> Any:
@@ -94,10 +79,7 @@ def one_of(name: str, value: Any, allowed: Iterable[Any]) -> Any:
     if not any(value is choice or value == choice for choice in allowed):
         texts = [choice for choice in allowed if isinstance(choice, str)]
         hint = did_you_mean(value, texts) if isinstance(value, str) else ""
-        raise ValueError(
-            f"`{name}` must be one of {allowed}. Received: "
-            f"{name}={value!r}.{hint}"
-        )
+        refuse(name, value, f"one of {allowed}", hint)
     return value
 
 
@@ -106,10 +88,8 @@ def int_per_axis(name: str, value: Any, rank: int | None = None) -> Any:
     if isinstance(value, (list, tuple)):
         value = tuple(positive_int(name, size) for size in value)
         if not 1 <= len(value) <= 3 or rank not in (None, len(value)):
-            raise ValueError(
-                f"`{name}` must be an integer or one integer per spatial axis "
-                f"({rank or '1 to 3'}). Received: {name}={value}."
-            )
+            axes = f"spatial axis ({rank or '1 to 3'})"
+            refuse(name, value, f"an integer or one integer per {axes}")
         return value
     value = positive_int(name, value)
     return value if rank is None else (value,) * rank
@@ -122,10 +102,7 @@ def scope_per_axis(name: str, value: Any, rank: int | None = None) -> Any:
     value = int_per_axis(name, value, rank)
     sizes = value if isinstance(value, tuple) else (value,)
     if any(size % 2 == 0 for size in sizes):
-        raise ValueError(
-            f"`{name}` must be odd, so that a scope has a center. Received: "
-            f"{name}={value}."
-        )
+        refuse(name, value, "odd, so that a scope has a center")
     return value
 
 
@@ -141,10 +118,7 @@ def check_types(instance: Any) -> None:
         if not _is_a(value, field.type):
             hint = getattr(field.type, "__name__", str(field.type))
             hint = str(field.type) if typing.get_args(field.type) else hint
-            raise ValueError(
-                f"`{field.name}` must be {hint}. Received: "
-                f"{field.name}={value!r}."
-            )
+            refuse(field.name, value, hint)
 
 
 def _is_a(value, hint):

@@ -39,18 +39,13 @@ def is_there(module: str) -> bool:
         return False
 
 
-def _legacy_is_missing():
-    """Whether tf_keras is asked for, with the words TensorFlow knows."""
-    asked = os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
-    return asked and not is_there("tf_keras")
-
-
 # Keras 3 has `tf.keras.ops`; tf_keras and the Keras of TensorFlow 2.15 are
 # Keras 2.
 try:
     KERAS_3 = hasattr(tf.keras, "ops")
 except ImportError as error:  # Of a Keras or a backend that is not installed.
-    reason = _LEGACY if _legacy_is_missing() else _BACKEND
+    legacy = os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
+    reason = _LEGACY if legacy and not is_there("tf_keras") else _BACKEND
     raise ImportError(f"Keras cannot be imported: {reason}") from error
 
 

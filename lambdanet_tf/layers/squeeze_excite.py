@@ -1,27 +1,17 @@
 """Squeeze-and-excitation: a gate per channel, from the whole map."""
 
-import math
-import numbers
 from typing import Any
 
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf.arguments import fraction
 from lambdanet_tf.layers import grids
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import keras_argument
 from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.base import BaseLayer
 from lambdanet_tf.layers.randomness import Initializers
-
-
-def _positive(name, value):
-    is_number = isinstance(value, numbers.Real) and value is not True
-    if not (is_number and 0 < float(value) < math.inf):
-        raise ValueError(
-            f"`{name}` must be positive. Received: {name}={value!r}."
-        )
-    return float(value)
 
 
 @serializable
@@ -33,8 +23,8 @@ class SqueezeExcite(BaseLayer):
     computed in float32.
 
     Args:
-        ratio: float. Units of the first dense layer, in channels; rounded
-            down, at least one.
+        ratio: float in [0, 1]. Units of the first dense layer, in channels;
+            rounded down, at least one.
         activation: name or callable, after the first dense layer.
         kernel_initializer: of both kernels.
         kernel_regularizer: of both kernels.
@@ -49,7 +39,7 @@ class SqueezeExcite(BaseLayer):
     Reference: [Hu et al., 2018](https://arxiv.org/abs/1709.01507).
     """
 
-    ratio: float = argument(default=0.25, check=_positive, kw_only=False)
+    ratio: float = argument(default=0.25, check=fraction, kw_only=False)
     activation: Any = keras_argument(default="relu")
     kernel_initializer: Any = keras_argument(default="he_normal")
     kernel_regularizer: Any = keras_argument(default=None)

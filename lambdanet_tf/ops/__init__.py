@@ -29,9 +29,9 @@ from lambdanet_tf.ops.masks import differs_by_query
 from lambdanet_tf.ops.masks import padding_mask
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.pairs import relative_index
+from lambdanet_tf.ops.position.costs import Dims
 from lambdanet_tf.ops.position.plan import ALGORITHMS
 from lambdanet_tf.ops.position.plan import TYPICAL_BATCH
-from lambdanet_tf.ops.position.plan import Dims
 from lambdanet_tf.ops.position.plan import Plan
 from lambdanet_tf.ops.position.plan import implementations
 from lambdanet_tf.ops.position.plan import plan_for

@@ -19,8 +19,8 @@ from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.masks import Masks
 from lambdanet_tf.ops.masks import masked_fill
 from lambdanet_tf.ops.pairs import pair_output
+from lambdanet_tf.ops.position.costs import Dims
 from lambdanet_tf.ops.position.plan import ALGORITHMS
-from lambdanet_tf.ops.position.plan import Dims
 from lambdanet_tf.ops.position.plan import Plan
 from lambdanet_tf.ops.position.plan import plan_for
 
