@@ -49,12 +49,21 @@ def refuse(name: str, value: Any, wanted: str, hint: str = "") -> NoReturn:
     )
 
 
+def _is_int(value):
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
 def positive_int(name: str, value: Any) -> int:
     """Returns `value` as an int, or raises `ValueError`."""
-    is_int = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not is_int or value < 1:
+    if not (_is_int(value) and value > 0):
         refuse(name, value, "a positive integer")
     return int(value)
+
+
+def check_int(name: str, value: Any, least: int, most: int) -> None:
+    """Raises `ValueError` unless a value is an integer of a range."""
+    if not (_is_int(value) and least <= value <= most):
+        refuse(name, value, f"an integer, {least} to {most}")
 
 
 def boolean(name: str, value: Any) -> bool:

@@ -1,6 +1,5 @@
 """Autoregressive sampling: a token is drawn, and read by the next step."""
 
-import numbers
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -8,9 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.arguments import check_int
 from lambdanet_tf.arguments import fraction
 from lambdanet_tf.arguments import positive_int
-from lambdanet_tf.arguments import refuse
 from lambdanet_tf.streaming.stream import initial_state
 from lambdanet_tf.streaming.stream import step
 from lambdanet_tf.streaming.stream import tested
@@ -129,12 +128,10 @@ def _check(size, temperature, top_k, top_p, end_token):
             "`temperature` must be 0 or a positive number. Received: "
             f"temperature={temperature!r}."
         )
-    limits = ("top_k", top_k, 1), ("end_token", end_token, 0)
-    for name, value, least in limits:
-        most = size - 1 + least
-        is_int = isinstance(value, numbers.Integral)
-        if value is not None and not (is_int and least <= value <= most):
-            refuse(name, value, f"an integer, {least} to {most}")
+    if top_k is not None:
+        check_int("top_k", top_k, 1, size)
+    if end_token is not None:
+        check_int("end_token", end_token, 0, size - 1)
     if top_p is not None:
         fraction("top_p", top_p)
 
