@@ -122,8 +122,7 @@ class UseAverages(tf.keras.callbacks.Callback):
             tf.keras.callbacks.ModelCheckpoint("best.keras", ...),  # averages
         ])
 
-    Each `fit` begins its averages from the weights that the model has then,
-    also one that `BackupAndRestore` resumes.
+    Each `fit` begins its averages from the weights that the model has then.
 
     Args:
         decay: of `Averages`.

@@ -106,14 +106,7 @@ class InputPipeline:
         self.images = dataclasses.replace(images, notes=(*images.notes, note))
 
     def training(self, step: int = 0) -> tf.distribute.DistributedDataset:
-        """Returns the endless training batches from a step on.
-
-        Args:
-            step: the first one.
-
-        Returns:
-            A distributed dataset of (images, labels).
-        """
+        """Returns the endless batches, (images, labels), from a step on."""
         batches = self.strategy.distribute_datasets_from_function(
             lambda context: self.training_batches(step, _shard(context))
         )
@@ -124,15 +117,7 @@ class InputPipeline:
     def training_batches(
         self, step: int = 0, shard: data.Shard | None = None
     ) -> tf.data.Dataset:
-        """Returns the endless training batches of a shard, on no device.
-
-        Args:
-            step: the first one.
-            shard: None for all images.
-
-        Returns:
-            A dataset of (images, labels), each batch that of one replica.
-        """
+        """Returns the endless batches of a replica, of one of the shards."""
         first = step * self.strategy.num_replicas_in_sync
 
         def part(source, size, seed):
@@ -158,14 +143,8 @@ class InputPipeline:
         """Returns each image of a source once.
 
         Elements are (images, labels, weights, positions in `source.scan`). The
-        last batches are padded with images of weight 0, so that every replica
-        takes as many steps.
-
-        Args:
-            source: of the image set.
-
-        Returns:
-            A distributed dataset, for the replicas of the strategy.
+        last batches are padded with images of weight 0: every replica takes as
+        many steps.
         """
         if source not in self._evaluations:
             self._evaluations[source] = (
@@ -193,27 +172,22 @@ class InputPipeline:
     def scan(self, source: data.Source) -> tf.data.Dataset:
         """Returns each image of a source once, as Keras' `evaluate` takes them.
 
-        Elements are (images, labels), on no device; the last batch may be
-        smaller, but holds an image for each replica. (In those of
-        `evaluation`, Keras would divide the loss by the padding, too.)
+        Elements are (images, labels), on no device. Replicas share a batch
+        equally, but for the last one, of which each has an image. (In those
+        of `evaluation`, Keras would divide the loss by the padding, too.)
 
         The dataset says how many batches there are if no image is corrupt,
         without which Keras 3 warns after each evaluation.
-
-        Args:
-            source: of the image set.
-
-        Returns:
-            A dataset of pairs.
         """
         size = min(self.recipe.batch_size, _MAX_EVALUATION_BATCH)
-        replicas = self.strategy.num_replicas_in_sync
-        while 0 < source.num_images % size < replicas:
-            size -= 1
+        number, replicas = source.num_images, self.strategy.num_replicas_in_sync
+        sizes = range(replicas, number + 1, replicas)
+        fitting = (x for x in sizes if not 0 < number % x < replicas)
+        size = min(fitting, key=lambda x: abs(x - size), default=size)
         examples = self._evaluated(source).map(lambda x, y, *_: (x, y))
         # Of what follows TensorFlow cannot know that it is empty.
         nothing = _zeros(examples).filter(lambda *example: False).repeat()
-        filled = examples.concatenate(nothing).take(source.num_images)
+        filled = examples.concatenate(nothing).take(number)
         return filled.batch(size).prefetch(tf.data.AUTOTUNE)
 
     def _evaluated(self, source, shard=None):

@@ -106,10 +106,9 @@ def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
 
 @contextlib.contextmanager
 def lost_device_stops() -> Iterator[None]:
-    """Raises `Stopped` if a TPU, a machine or its file system is lost.
+    """Raises `Stopped` if TensorFlow loses a TPU, a machine or its files.
 
-    TensorFlow's error is that of this process, or the cause of a `UserError`.
-    This process cannot go on then, but a new one can.
+    Its error is the one that is raised, or the cause of a `UserError`.
     """
     lost = _LOST if number_of_workers() < 2 else _LOST_WORKER
     try:

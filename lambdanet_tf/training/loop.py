@@ -68,7 +68,6 @@ def train(
     Raises:
         ValueError: if the recipe does not fit its data, network, devices or
             the run to resume.
-        ImportError: if optional packages are missing.
         OSError: if the run folder cannot be written.
         Stopped: if a signal asked to stop, or a TPU or another worker was
             lost; the run can be resumed.

@@ -97,9 +97,8 @@ def compile_network(
         The model.
 
     Raises:
-        ValueError: if Keras cannot do in `fit` what the recipe asks: bound the
-            norm of the gradients, or scale losses, of several replicas under
-            Keras 3.
+        ValueError: if `fit` cannot bound gradients or scale losses so: with
+            several replicas under Keras 3.
     """
     strategy = model.distribute_strategy
     treats = recipe.global_clipnorm or recipe.precision == "mixed_float16"

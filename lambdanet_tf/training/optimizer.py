@@ -77,16 +77,11 @@ class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 
 def recipe_schedule(recipe: Recipe, steps_per_epoch: int) -> WarmupSchedule:
-    """Returns the schedule of a recipe, over training steps.
-
-    Its peak grows with the batch, unless `base_batch_size` is 0.
+    """Returns the schedule of a recipe.
 
     Args:
         recipe: the rate, its warm-up and its decay.
         steps_per_epoch: training steps of an epoch.
-
-    Returns:
-        A `WarmupSchedule`.
     """
     peak = recipe.learning_rate
     if recipe.base_batch_size:
@@ -123,8 +118,7 @@ def recipe_optimizer(
         steps_per_epoch: training steps of an epoch.
 
     Returns:
-        `tf.keras.optimizers.SGD`, `RMSprop` or `Adam`; for `mixed_float16`
-        inside Keras' `LossScaleOptimizer`.
+        An optimizer; for `mixed_float16` inside Keras' `LossScaleOptimizer`.
     """
     keras, momentum = tf.keras.optimizers, recipe.momentum
     schedule = recipe_schedule(recipe, steps_per_epoch)
@@ -164,12 +158,11 @@ def apply_gradients(
     gradients: Sequence[tf.Tensor],
     variables: Sequence[tf.Variable],
 ) -> None:
-    """Updates variables by the gradients of a scaled loss, in each replica.
+    """Updates variables by the sum of the replicas' gradients.
 
-    The gradients are summed over the replicas. Keras 2 does that before
-    anything else. Keras 3 clips, and looks for gradients that overflowed, in
-    each replica before it sums: there all replicas are given the mean first,
-    whose sum is the same, and `recipe_optimizer` divides the bound.
+    Keras 3 clips, and looks for gradients that overflowed, in each replica
+    before it sums: there all replicas are given the mean first, whose sum is
+    the same, and `recipe_optimizer` divides the bound.
     """
     context = tf.distribute.get_replica_context()
     if KERAS_3 and context.num_replicas_in_sync > 1:

@@ -118,14 +118,9 @@ def number_of_workers() -> int:
 class StopRequest:
     """Notes the signals that ask a run to stop: SIGTERM and SIGINT.
 
-    The run then ends its step or its batch, saves and exits. A second signal
-    does what it did before. Use it as a context manager in the main thread;
-    elsewhere it notes nothing.
-
-    Attributes:
-        received: whether a signal has come.
-        at_once: whether a signal raises `Stopped` wherever the process is; from
-            the beginning, until there is something to save.
+    A context manager for the main thread; a second signal does what it did
+    before. `received` is whether a signal has come, `at_once` whether one
+    raises `Stopped` wherever the process is: while there is nothing to save.
     """
 
     def __init__(self):
@@ -144,10 +139,7 @@ class StopRequest:
             signal.signal(*self._former.popitem())
 
     def listen_again(self) -> None:
-        """Takes the signals back from a strategy of several workers.
-
-        It notes SIGTERM by itself, in C++.
-        """
+        """Takes SIGTERM back, which a strategy of workers notes in C++."""
         for number in self._former:
             signal.signal(number, self._note)
 

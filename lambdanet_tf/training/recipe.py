@@ -1,8 +1,6 @@
 """A recipe: everything that decides what a training run computes.
 
-Where and how it runs (devices, folders, how often to save) is in
-`lambdanet_tf.training.options`; the recipes that there are, in
-`lambdanet_tf.training.recipes`. Nothing here imports TensorFlow.
+Nothing here imports TensorFlow.
 """
 
 import dataclasses

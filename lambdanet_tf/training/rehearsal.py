@@ -37,9 +37,7 @@ def dry_run(
 
     Raises:
         ValueError: if the recipe does not fit its data, network or devices.
-        ImportError: if optional packages are missing.
         NotFinite: if the loss of the first step is not finite.
-        Stopped: if a TPU or another worker was lost.
     """
     options = options or RunOptions()
     with devices.lost_device_stops():

@@ -22,9 +22,6 @@ _DAMAGE = AssertionError, ValueError, IndexError, RuntimeError
 class TrainState:
     """All that a run has reached, in one `tf.train.Checkpoint`.
 
-    The best weights are part of a checkpoint, so that they always belong to the
-    epoch that it names.
-
     Attributes:
         step: training steps taken.
         sums: loss, accuracy and number of the epoch's images, each summed up:
@@ -86,11 +83,7 @@ class TrainState:
         return {"loss": loss / max(count, 1), "accuracy": right / max(count, 1)}
 
     def is_best(self, metrics: Mapping[str, float]) -> bool:
-        """Returns whether the weights are the best so far.
-
-        Of equally good epochs the latest is the best: its averages reach
-        further. Without validation images each epoch is.
-        """
+        """Returns whether no epoch before was better."""
         best, score = self.best, "validation_accuracy"
         return not best or metrics.get(score, 0.0) >= best.get(score, 0.0)
 

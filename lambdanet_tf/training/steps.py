@@ -25,9 +25,8 @@ def training_step(
 ) -> Callable[..., tf.Tensor]:
     """Returns a `tf.function` that takes some training steps.
 
-    In the scope of the model's strategy. It is called with an iterator of
-    (images, one-hot labels), the int64 number of the first step and the int32
-    number of steps, and returns sums as `update_step`, over all images.
+    It takes an iterator of (images, one-hot labels), the number of the first
+    step, int64, and of steps, int32. It returns the sums of `update_step`.
     """
     strategy = tf.distribute.get_strategy()
     step = update_step(state, recipe)
@@ -50,9 +49,7 @@ def training_step(
 def update_step(state: TrainState, recipe: Recipe) -> Callable[..., tf.Tensor]:
     """Returns what one replica computes in a training step.
 
-    The loss is the sum over the replica's images, divided by the batch of all
-    replicas, and the replica's share of the regularization losses: the sum of
-    the replicas' gradients is the gradient of one device, with each
+    The sum of the replicas' gradients is the gradient of one device, with each
     regularization loss once. What random layers draw is a function of the
     seed, the step and the replica. The function returns float32 `(3,)`: loss
     (without regularization), top-1 accuracy and 1, each summed over the images.

@@ -56,8 +56,6 @@ def label_images(
     Raises:
         ValueError: if the run has not finished, there are no such images, none
             is kept, or the folder holds something else.
-        ImportError: if an optional package is missing.
-        OSError: if the folder cannot be written.
     """
     options = options or LabelOptions()
     run.require_finished()
@@ -107,10 +105,7 @@ def _begin(output, facts):
 
 
 def _certain(run, source, options):
-    """Returns a function of the first image of a file and what is kept so far.
-
-    It yields the records of the images to keep.
-    """
+    """Returns what yields records, from an image on, by what is kept so far."""
     model, crop = run.load_model(), evaluation_crop(from_dict(run.recipe))
     most = options.images_per_class or math.inf
 

@@ -107,24 +107,20 @@ def test_a_signal_at_any_moment_ends_with_75_or_the_result(tmp_path, rng):
     assert is_finished(run)
 
 
-def kill_worker(start, run, moment, flags, number=2):
-    """Kills the last of some workers after some seconds; the other's codes."""
-    tasks = clusters(number)
-    processes = [start(run, flags, TF_CONFIG=task) for task in tasks]
-    time.sleep(moment)
-    processes[-1].send(signal.SIGKILL)
-    return [process.end() for process in processes[:-1]]
-
-
 @pytest.mark.once
 def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path, rng):
     """The others end with 75, for a supervisor to start them again."""
     run = tmp_path / "run"
     flags = "--epochs 6 --batch-size 48 --learning-rate 2 --checkpoint-steps 1"
-    for moment in rng.uniform(12, 30, 2):
-        for code, output in kill_worker(start, run, moment, flags, 3):
-            assert code == 75 or is_finished(run), output
-            assert code == 0 or "a machine or a device was lost: " in output
+    for pause in rng.uniform(0, 1, 2):
+        begun = step_of(run)
+        workers = [start(run, flags, TF_CONFIG=task) for task in clusters(3)]
+        workers[0].wait_for(lambda begun=begun: step_of(run) > begun)
+        time.sleep(pause)
+        workers[-1].send(signal.SIGKILL)
+        for code, output in [worker.end() for worker in workers[:-1]]:
+            assert code == 75, output
+            assert "a machine or a device was lost: " in output
     workers = [start(run, flags, TF_CONFIG=task) for task in clusters(3)]
     ends = [process.end() for process in workers]
     assert [code for code, _ in ends] == [0, 0, 0], ends
