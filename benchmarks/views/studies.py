@@ -157,6 +157,17 @@ def digits_default(found):
     )
 
 
+@views.view("your_images.md#own_pictures")
+def own_pictures(found):
+    rows = _longest(found["own_pictures"])
+    columns = {
+        "": "{name}",
+        "test accuracy": "{accuracy:.2%}",
+        "training": "{seconds:.0f} s",
+    }
+    return views.listing(rows, columns)
+
+
 @views.view("training.md#pseudo_labels")
 def pseudo_labels(found):
     rows, cells = _longest(found["pseudo_labels"]), {}
