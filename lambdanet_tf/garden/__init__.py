@@ -24,16 +24,8 @@ if KERAS_3:
         "before TensorFlow is imported."
     )
 
-from lambdanet_tf.garden.backbones import Backbone  # noqa: E402
-from lambdanet_tf.garden.backbones import LambdaMobileNet  # noqa: E402
-from lambdanet_tf.garden.backbones import LambdaResNet  # noqa: E402
-from lambdanet_tf.garden.backbones import NetworkBackbone  # noqa: E402
-from lambdanet_tf.garden.experiments import EXPERIMENTS  # noqa: E402
-
-__all__ = [
-    "EXPERIMENTS",
-    "Backbone",
-    "LambdaMobileNet",
-    "LambdaResNet",
-    "NetworkBackbone",
-]
+from lambdanet_tf.garden.backbones import Backbone as Backbone  # noqa: E402
+from lambdanet_tf.garden.backbones import LambdaMobileNet as LambdaMobileNet  # noqa: E402
+from lambdanet_tf.garden.backbones import LambdaResNet as LambdaResNet  # noqa: E402
+from lambdanet_tf.garden.backbones import NetworkBackbone as NetworkBackbone  # noqa: E402
+from lambdanet_tf.garden.experiments import EXPERIMENTS as EXPERIMENTS  # noqa: E402

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import tensorflow as tf
 import tf_keras
 from official.modeling import hyperparams
 from official.vision.configs import backbones
@@ -18,8 +17,6 @@ from lambdanet_tf.arguments import one_of
 # A field that keeps what the network of the config's `name` has.
 DEFAULT = "default"
 HEAD_MAP = "head"  # What the classifier of a MobileNet sees.
-
-_NETWORKS = {name: preset.spec for name, preset in specs.PRESETS.items()}
 
 
 @dataclasses.dataclass
@@ -123,8 +120,7 @@ class NetworkBackbone(tf_keras.Model):
         image_shape: (height, width, channels); height and width can be None
             where the lambda layers are local.
         changes: attributes of the network's spec to change.
-        weights: None, or what `lambdanet_tf.models.build` takes.
-        **arguments: of the builders of `lambdanet_tf.models`.
+        **arguments: of `lambdanet_tf.models.build`, such as `weights`.
 
     Call arguments:
         images: `(batch, height, width, channels)`, normalized by the Model
@@ -140,20 +136,18 @@ class NetworkBackbone(tf_keras.Model):
         network: str = "LambdaResNet50",
         image_shape: tuple[int | None, ...] = (None, None, 3),
         changes: Mapping[str, Any] | None = None,
-        weights: str | None = None,
         name: str = "backbone",
         **arguments: Any,
     ):
-        one_of("name", network, _NETWORKS)
+        one_of("name", network, specs.PRESETS)
         super().__init__(name=name)
         changes = dict(changes or {})
-        self._levels = _levels(specs.replace(_NETWORKS[network], changes))
+        self._levels = _levels(network, changes)
         model = models.build(
             network,
             input_tensor=tf_keras.Input(image_shape, name="images"),
             endpoints=tuple(self._levels.values()),
             include_preprocessing=False,
-            weights=weights,
             **arguments,
             **changes,
         )
@@ -163,7 +157,8 @@ class NetworkBackbone(tf_keras.Model):
         # A method is not tracked: the model would bring its layers a second
         # time, by their numbers.
         self._maps = model.__call__
-        self._output_specs = {
+        # Shapes of the maps that decoders take, by level.
+        self.output_specs = {
             level: model.output[endpoint].shape
             for level, endpoint in self._levels.items()
             if endpoint != HEAD_MAP
@@ -173,14 +168,10 @@ class NetworkBackbone(tf_keras.Model):
         maps = self._maps(images, training=training)
         return {level: maps[name] for level, name in self._levels.items()}
 
-    @property
-    def output_specs(self) -> dict[str, tf.TensorShape]:
-        """Shapes of the maps that decoders take, by level."""
-        return self._output_specs
 
-
-def _levels(spec):
+def _levels(network, changes):
     """Returns the last map of each stride by level: `{"2": "c2", ...}`."""
+    spec = specs.replace(specs.PRESETS[network].spec, changes)
     levels = specs.pyramid_levels(spec)
     if isinstance(spec, specs.MobileNetSpec):
         levels[max(levels) + 1] = HEAD_MAP
@@ -201,15 +192,14 @@ def build_backbone(
     arguments = {key: config.pop(key) for key in ("weights", "implementation")}
     network = config.pop("name")
     changes = {key: v for key, v in config.items() if v != DEFAULT}
-    norm = norm_activation_config
     return NetworkBackbone(
         network,
         image_shape=tuple(input_specs.shape or ())[1:],
-        changes={"activation": norm.activation, **changes},
+        changes={"activation": norm_activation_config.activation, **changes},
         name=network,
         kernel_regularizer=l2_regularizer,
-        norm_momentum=norm.norm_momentum,
-        norm_epsilon=norm.norm_epsilon,
-        use_sync_bn=norm.use_sync_bn,
+        norm_momentum=norm_activation_config.norm_momentum,
+        norm_epsilon=norm_activation_config.norm_epsilon,
+        use_sync_bn=norm_activation_config.use_sync_bn,
         **arguments,
     )

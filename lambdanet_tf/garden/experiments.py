@@ -25,7 +25,6 @@ _FAMILIES = {"lambda_resnet": "LambdaResNet", "resnet_rs": "ResNetRS"}
 _COCO_DEPTHS = (101, 152, 200)
 _IMAGENET_BATCH = 4096
 _IMAGENET_STEPS = 1_281_167 // _IMAGENET_BATCH  # of an epoch
-_COCO_BATCH = 256
 _COCO_STEPS = 130_000
 
 
@@ -138,7 +137,7 @@ def maskrcnn_coco(name: str) -> core.ExperimentConfig:
         train_data=maskrcnn.DataConfig(
             input_path="coco/train*",
             is_training=True,
-            global_batch_size=_COCO_BATCH,
+            global_batch_size=256,
             parser=maskrcnn.Parser(
                 aug_rand_hflip=True, aug_scale_min=0.1, aug_scale_max=2.0
             ),
@@ -201,10 +200,6 @@ def _experiment(
             summary_interval=interval,
             checkpoint_interval=interval,
         ),
-        restrictions=[
-            "task.train_data.is_training != None",
-            "task.validation_data.is_training != None",
-        ],
     )
 
 
