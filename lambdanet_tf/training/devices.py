@@ -100,7 +100,8 @@ def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
     """Returns whether a flag is set in any process of a run; waits for all."""
     if number_of_workers() < 2:
         return flag
-    flags = strategy.run(lambda: tf.constant(float(flag)))
+    make = strategy.experimental_distribute_values_from_function
+    flags = make(lambda context: tf.constant(float(flag)))
     return float(strategy.reduce("sum", flags, axis=None)) > 0.0
 
 

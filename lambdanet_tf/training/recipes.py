@@ -1,10 +1,11 @@
-"""The training recipes: a row each.
+"""The training recipes: recipes.json has a file of each, as a user's own.
 
 Nothing here imports TensorFlow.
 """
 
 import dataclasses
 import json
+import pathlib
 import re
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -17,134 +18,10 @@ from lambdanet_tf.specs import TABLE_20
 from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.recipe import from_dict
 
-# What the recipes for small sets have in common, and not with the paper's:
-# statistics and averages must settle within some hundred steps.
-_SMALL_SET = Recipe(norm_momentum=0.9, ema_decay=0.99, validation_split=0.1)
-_ROWS = (
-    dataclasses.replace(
-        _SMALL_SET,
-        name="digits",
-        summary="a small LambdaResNet on 1,797 handwritten digits",
-        image_size=8,
-        evaluation_crop=1.0,
-        augmentation="affine",
-        flip=False,
-        rotation=10.0,
-        shift=0.7,
-        zoom=0.1,
-        dropout_rate=0.1,
-        epochs=40,
-        batch_size=64,
-        learning_rate=0.4,
-        warmup_epochs=3.0,
-    ),
-    dataclasses.replace(
-        _SMALL_SET,
-        name="images",
-        summary="a small LambdaResNet on your own images: --data folder:PATH",
-        image_size=64,
-        min_area=0.25,
-        dropout_rate=0.1,
-        epochs=60,
-        batch_size=32,
-        learning_rate=0.4,
-        warmup_epochs=5.0,
-    ),
-    dataclasses.replace(
-        _SMALL_SET,
-        name="smoke",
-        summary="everything once on the digits; learns next to nothing",
-        image_size=8,
-        evaluation_crop=1.0,
-        augmentation="none",
-        flip=False,
-        model_arguments={"stages": ["L"], "widths": [8], "strides": [1]},
-        epochs=2,
-        batch_size=64,
-        learning_rate=1.0,
-        warmup_epochs=0.0,
-    ),
-    # No validation images: nothing is chosen. The averages of the last epoch
-    # are the weights of the release.
-    Recipe(
-        name="fashion_mnist",
-        summary="LambdaResNetSmall28 on the 60,000 images of Fashion-MNIST",
-        data="tfds:fashion_mnist",
-        image_size=28,
-        evaluation_crop=1.0,
-        augmentation="pad_crop",
-        padding=3,
-        validation_split=0.0,
-        model="LambdaResNetSmall28",
-        precision="mixed_bfloat16",
-        epochs=70,
-        batch_size=64,
-        learning_rate=0.6,
-        weight_decay=5e-4,
-        warmup_epochs=1.0,
-        norm_momentum=0.9,
-        ema_decay=0.998,
-    ),
-    # The network and the schedule of the study of de Alvear Cardenas and de
-    # Vries (Delft, 2021), with statistics and averages that settle.
-    Recipe(
-        name="cifar10",
-        summary="ResNet-50 with lambda layers in all stages on CIFAR-10",
-        data="tfds:cifar10",
-        image_size=32,
-        augmentation="pad_crop",
-        evaluation_crop=1.0,
-        validation_split=0.1,
-        model="ResNet50",
-        model_arguments={
-            "pattern": "LLLL",
-            "scope": None,
-            "share_embeddings": True,
-        },
-        batch_size=128,
-        optimizer="adam",
-        learning_rate=2.5e-3,
-        base_batch_size=0,
-        norm_momentum=0.99,
-        ema_decay=0.999,
-    ),
-    # Section 4 of the paper: the setting of Tables 3 to 12.
-    Recipe(
-        name="imagenet_90",
-        summary="the paper's 90 epochs: ResNet-50, lambda layers everywhere",
-        data="tfds:imagenet2012",
-        model="ResNet50",
-        model_arguments={"pattern": "LLLL"},
-    ),
-    # The rest of a row comes from Table 20, in `resolve`.
-    Recipe(
-        name="imagenet_350",
-        summary="the paper's 350 epochs: LambdaResNets, rates from Table 20",
-        data="tfds:imagenet2012",
-        randaugment_layers=2,
-        model="LambdaResNet152",
-        epochs=350,
-        weight_decay=4e-5,
-    ),
-    # The paper names the optimizer and its momentum. rho 0.9 and epsilon 1e-3
-    # are those of the EfficientNet recipes; here the squares are averaged from
-    # 0 on, as Keras does, there from 1. Label smoothing and moving average are
-    # those of the paper's other recipes.
-    Recipe(
-        name="mobilenet_350",
-        summary="the paper's MobileNetV2 with two lambda blocks, RMSprop",
-        data="tfds:imagenet2012",
-        model="LambdaMobileNetV2",
-        dropout_rate=0.2,
-        epochs=350,
-        optimizer="rmsprop",
-        learning_rate=0.1,
-        base_batch_size=0,
-        schedule="exponential",
-        weight_decay=1e-5,
-    ),
-)
-RECIPES = {recipe.name: recipe for recipe in _ROWS}
+_TABLE = pathlib.Path(__file__).with_suffix(".json")
+RECIPES = {
+    row["name"]: Recipe(**row) for row in json.loads(_TABLE.read_text("utf-8"))
+}
 
 
 def resolve(
