@@ -296,11 +296,6 @@ def finish(run: ActiveRun) -> None:
     run.stop.check()
     run.stop.at_once = False  # A run that is written has finished.
     folder.write(done)
-    if bad := metrics["bad_images"]:
-        run.print_fn(
-            f"{count(bad, 'validation or test image')} could not be read; "
-            f"`lambdanet check {run.recipe.data}` names all that cannot."
-        )
     run.print_fn(
         f"\ntest accuracy: {metrics['accuracy']:.2%} of "
         f"{count(metrics['test_images'], 'test image')} (weights of epoch "

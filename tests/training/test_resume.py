@@ -128,6 +128,8 @@ def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path, rng):
     assert metrics["test_images"] == 359
     assert metrics["device"] == "3 CPUs on 3 machines"
     assert metrics["accuracy"] > 0.9
+    wrong = (run / "wrong_images.csv").read_text().count("\n") - 1
+    assert wrong == round(359 * (1 - metrics["accuracy"]))  # Of all workers.
     assert [row["epoch"] for row in figures(run)] == [*"123456"]
 
 

@@ -72,7 +72,6 @@ WRONG = {
     "--strategy all": "`strategy` must be one of .*'auto'",
     "--recipe-file nothing.json": "Cannot read 'nothing.json': ",
     "--recipe smoke --recipe-file x": "not allowed with argument --recipe",
-    "--data tfds:cifar11": "cifar11",  # And nothing is downloaded.
     "--run-dir s4://bucket/run": "cannot read or write s4:// paths",
     "--data records:s4://bucket": "cannot read or write s4:// paths",
     "--recipe smoke --batch-size 1300": "1300 for 1 .* 1295 images",
