@@ -28,27 +28,21 @@ _RUN_FILE = "run.json"  # A run folder has pictures, but no images to train on.
 
 
 class FileSource(IndexedSource):
-    """Image files: JPEG and PNG; with Pillow BMP, GIF, WebP and TIFF."""
+    """Image files, with the options of `open_image`."""
 
     may_be_corrupt = True
 
-    def __init__(
-        self,
-        files: ArrayLike,
-        labels: ArrayLike,
-        channels: int = 3,
-        bits: int = 16,
-    ):
+    def __init__(self, files: ArrayLike, labels: ArrayLike, **options: int):
         super().__init__(
             {"name": np.array(files), "label": np.array(labels, np.int32)}
         )
-        self._options = channels, bits
+        self._options = options
         if any(_ending(name) not in _NATIVE for name in self.columns["name"]):
             require("PIL.Image", extra="data")
 
     def decode(self, item: Any) -> tuple[EncodedImage, tf.Tensor]:
         encoded = tf.io.read_file(item["name"])
-        return open_image(encoded, *self._options), item["label"]
+        return open_image(encoded, **self._options), item["label"]
 
     def name(self, position: int) -> str:
         return str(self.columns["name"][position])
@@ -70,7 +64,7 @@ def read_folder(
         files = [file for name in classes for file in found[name]]
         counts = [len(found[name]) for name in classes]
         labels = np.repeat(np.arange(len(classes)), counts)
-        sources[split] = FileSource(files, labels, channels, bits)
+        sources[split] = FileSource(files, labels, channels=channels, bits=bits)
     kinds = [f"{kind}: {count}" for kind, count in sorted(left_out.items())]
     notes = [f"left out: {', '.join(kinds)}"] if kinds else []
     if bits == 16 and 0 < _highest(sources["train"].columns["name"]) < 2**12:

@@ -141,7 +141,7 @@ Image = ArrayImage | EncodedImage
 
 
 def open_image(
-    encoded: tf.Tensor, channels: int, bits: int = 16
+    encoded: tf.Tensor, channels: int = 3, bits: int = 16
 ) -> EncodedImage:
     """Opens the bytes, a scalar string tensor, of an image file.
 

@@ -89,7 +89,8 @@ def unlabelled_images(
     if names.is_image_set(images):
         return names.load_images(images, validation_split, data_dir).train
     files = folders.find_images(images)
-    return folders.FileSource(files, np.zeros(len(files), np.int32), channels)
+    labels = np.zeros(len(files), np.int32)
+    return folders.FileSource(files, labels, channels=channels)
 
 
 def write_example(encoded: bytes, probabilities: np.ndarray) -> bytes:

@@ -82,12 +82,8 @@ def report(
         markdown.table(results.items()),
         markdown.escape(description),
         "## Classes, the least accurate first",
-        _classes(matrix, run.classes),
-        f"[{runs.WRONG_FILE}]({runs.WRONG_FILE}) names the "
-        f"{count(int(matrix.sum() - matrix.trace()), 'wrong image')}, the most "
-        "certain first.",
+        *_by_class(matrix, run.classes),
         *(f"![{name.partition('.')[0]}]({name})" for name in pictures),
-        *_confusion_table(matrix, run.classes),
         "## Recipe",
         markdown.table(fields),
         "## Versions",
@@ -121,36 +117,34 @@ def confusion_matrix(predictions: Predictions, classes: int) -> np.ndarray:
     return matrix
 
 
-def _classes(matrix, classes):
-    """Returns a table of images and accuracy of each class."""
-    totals, right = matrix.sum(1), matrix.diagonal()
-    accuracies = right / np.maximum(totals, 1)
-    wrong = matrix - np.diag(right)
-    names = [*map(markdown.escape, classes)]
-    rows = []
-    for row in np.argsort(accuracies, kind="stable"):
-        other = wrong[row].argmax()
-        mistaken = f"{names[other]} ({wrong[row, other]})"
-        rows.append(
-            (
-                names[row],
-                totals[row],
-                _percent(accuracies[row] if totals[row] else None),
-                mistaken if wrong[row, other] else "-",
-            )
+def _by_class(matrix, classes):
+    """Yields the paragraphs about classes, the least accurate first."""
+    names, totals = [*map(markdown.escape, classes)], matrix.sum(1)
+    shares = matrix.diagonal() / np.maximum(totals, 1)
+    wrong = matrix - np.diag(matrix.diagonal())
+    others = [
+        f"{names[row.argmax()]} ({row.max()})" if row.any() else "-"
+        for row in wrong
+    ]
+    rows = [
+        (
+            names[i],
+            totals[i],
+            _percent(shares[i] if totals[i] else None),
+            others[i],
         )
+        for i in np.argsort(shares, kind="stable")
+    ]
     head = "class", "test images", "accuracy", "most often taken for"
-    return markdown.table(rows, head)
-
-
-def _confusion_table(matrix, classes):
-    """Returns paragraphs with the numbers of the confusion matrix."""
-    if len(classes) > _NAMED_CLASSES:
-        return []
-    names = [*map(markdown.escape, classes)]
-    rows = [(name, *row) for name, row in zip(names, matrix, strict=True)]
-    table = markdown.table(rows, ("", *names))
-    return ["Test images of each class (row) by prediction (column):", table]
+    yield markdown.table(rows, head)
+    yield (
+        f"[{runs.WRONG_FILE}]({runs.WRONG_FILE}) names the "
+        f"{count(int(wrong.sum()), 'wrong image')}, the most certain first."
+    )
+    if len(names) <= _NAMED_CLASSES:
+        yield "Test images of each class (row) by prediction (column):"
+        rows = [(name, *row) for name, row in zip(names, matrix, strict=True)]
+        yield markdown.table(rows, ("", *names))
 
 
 def _curves(rows, metrics):
