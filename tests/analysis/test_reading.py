@@ -41,6 +41,8 @@ def test_padding_of_a_text_is_not_read(rng):
     assert reading.places == ((4,),)
     assert np.all(np.asarray(reading.content)[0, 0, :, 5:] == 0)
     assert np.all(np.asarray(reading.content)[0, 0, :, :5] != 0)
+    with pytest.raises(ValueError, match="'readers'.*Did you mean 'reader'"):
+        analysis.read(classifier(rng), words, layers="readers")
 
 
 @pytest.mark.slow
@@ -59,12 +61,3 @@ def test_pictures_over_images_and_texts(rng):
     figure = analysis.reading_figure(reading, [*"abcdefgh"])
     ticks = [t.get_text() for t in figure.axes[2].get_xticklabels()]
     assert ticks == [*"abcdefgh"]
-
-
-def test_what_cannot_be_read(rng):
-    model = classifier(rng)
-    words = np.ones([1, 8], "int32")
-    with pytest.raises(ValueError, match="'readers'.*Did you mean 'reader'"):
-        analysis.read(model, words, layers="readers")
-    with pytest.raises(ValueError, match="`position` must be one index"):
-        analysis.read(model, words, 8)

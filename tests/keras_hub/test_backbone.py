@@ -11,7 +11,6 @@ from lambdanet_tf import models
 from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.environment import is_there
 from tests.support import checks
-from tests.support import networks
 from tests.support.arrays import assert_same
 
 if KERAS_3 and is_there("keras_hub"):
@@ -89,11 +88,12 @@ def test_a_task_is_trained_saved_and_loaded(make, rng, tmp_path):
     assert_same(*map(keras.tree.flatten, (found, again)), rtol=1e-4, atol=1e-4)
 
 
-def test_feature_maps_are_those_of_the_network(rng):
-    backbone = encoder()
+def test_feature_maps_are_those_of_the_network(rng, tmp_path):
     network = models.build("ResNet50", input_shape=SHAPE, **TINY)
     checks.randomize(network, rng)
-    models.set_weights(backbone, networks.arrays(network), "the network")
+    models.save_weights(network, tmp_path / "weights.npz")
+    backbone = encoder(weights=str(tmp_path / "weights.npz"))
+    assert "weights" not in backbone.get_config()
     x = images(rng)
     pair = [
         keras.Model(m.input, m.pyramid_outputs)(x) for m in (backbone, network)
@@ -128,26 +128,11 @@ def test_a_preset_is_saved_and_loaded(rng, tmp_path):
     assert others == [learning] * 3
 
 
-def test_precision_is_that_of_dtype():
-    backbone = encoder(dtype="mixed_bfloat16")
-    assert backbone.output.dtype == "bfloat16"
-    assert {w.dtype for w in backbone.weights} == {"float32"}
-    assert keras.config.dtype_policy().name == "float32"
-    copy = NetworkBackbone.from_config(backbone.get_config())
-    assert copy.output.dtype == "bfloat16"
-
-
-def test_begins_from_a_weight_file(tmp_path):
-    network = models.build("ResNet50", input_shape=SHAPE, classes=7, **TINY)
-    models.save_weights(network, tmp_path / "weights.npz")
-    backbone = encoder(weights=str(tmp_path / "weights.npz"))
-    networks.assert_weights(backbone, network)
-    assert "weights" not in backbone.get_config()
-
-
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="no head.*Received: classes"):
         encoder(classes=3)
+    assert encoder(dtype="mixed_bfloat16").output.dtype == "bfloat16"
+    assert keras.config.dtype_policy().name == "float32"
     with pytest.raises(ValueError, match="must be a network.*LambdaResNet50"):
         NetworkBackbone("LambdaResNet51")
 

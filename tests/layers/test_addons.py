@@ -73,25 +73,6 @@ def test_averages(tfa, rng):
         np.testing.assert_allclose(variable, expected, 1e-5, 1e-7)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_weight_decay(tfa, momentum):
-    """A penalty passes through the momentum, and their decay beside it."""
-    penalized = tf.keras.optimizers.SGD(0.1, momentum=momentum)
-    decoupled = tfa.optimizers.SGDW(0.1 * 0.2, 0.1, momentum=momentum)
-    found = []
-    for optimizer, penalty in ((penalized, 0.1), (decoupled, 0.0)):
-        weight = tf.Variable([1.0, -2.0, 3.0])
-        for step in range(10):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(tf.sin(weight + float(step)))
-                loss += penalty * tf.reduce_sum(weight**2)
-            gradient = tape.gradient(loss, weight)
-            optimizer.apply_gradients([(gradient, weight)])
-        found.append(weight.numpy())
-    difference = np.abs(found[0] - found[1]).max()
-    assert difference < 1e-5 if momentum == 0 else difference > 0.1
-
-
 def test_rotated_and_shifted_pixels(tfa, rng):
     """A rotation and a shift at random are theirs, one after the other."""
     transforms = tfa.image.transform_ops

@@ -19,27 +19,6 @@ def narrow(x, **arguments):
     return attention(x, **size, **arguments)
 
 
-def test_it_is_bottleneck_attention(rng):
-    """timm's `BottleneckAttn` (1.0.31) with `scale_pos_embed`."""
-    x = rng.normal(size=[2, 5, 7, 6])
-    layer = narrow(x)
-    weights, _ = checks.split_point(layer, {})
-    queries, keys, values = (
-        (x @ weights[name]).reshape(2, 5, 7, 2, -1)
-        for name in ("query", "key", "value")
-    )
-    row, column = (np.arange(n) - np.arange(n)[:, None] + n - 1 for n in (5, 7))
-    rows = weights["axis1_embedding"][row, :, 0]
-    columns = weights["axis2_embedding"][column, :, 0]
-    scores = np.einsum("bxyhk,bijhk->bhxyij", queries, keys)
-    scores += np.einsum("bxyhk,xik->bhxyi", queries, rows)[..., None]
-    scores += np.einsum("bxyhk,yjk->bhxyj", queries, columns)[..., None, :]
-    shares = np.exp(scores / np.sqrt(3))
-    shares /= shares.sum((-2, -1), keepdims=True)
-    expected = np.einsum("bhxyij,bijhv->bxyhv", shares, values)
-    checks.assert_close(layer(x), expected.reshape(2, 5, 7, -1), 1e-12)
-
-
 _JOINT, _CONTENT = {"position_embedding": "joint"}, {"position_embedding": None}
 _TABLE = layers.RelativePositionEmbedding(3, scope=3, dtype="float64")
 # Grids that are cut into several blocks, some of them in part, and whole ones;

@@ -147,14 +147,13 @@ def test_xla_computes_what_eager_calls_do(rng):
         close_channels(compiled, eager, 1e-5)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
-    ("shape", "mask", "values"),
+    ("shape", "mask", "values", "compiled"),
     [
-        ([0, 3, 3, 2], None, 0),
-        ([3, 5, 2], np.zeros([3, 5], bool), 0),
-        ([1, 2], None, 1),
-        ([1, 2, 2], np.array([[True, False]]), 1),
+        ([0, 3, 3, 2], None, 0, True),
+        ([3, 5, 2], np.zeros([3, 5], bool), 0, False),
+        ([1, 2], None, 1, False),
+        ([1, 2, 2], np.array([[True, False]]), 1, True),
     ],
 )
 def test_batches_of_no_value_or_one(shape, mask, values, compiled, rng):

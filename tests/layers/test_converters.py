@@ -52,17 +52,6 @@ def sequences():
     return model, [(2, 37, 5)]
 
 
-def long_sequences():
-    """Of a length for which CPUs take transforms, which no file has."""
-    inputs = tf.keras.Input((512, 5), name="x")
-    outputs = LambdaLayer(**_SMALL)(inputs)
-    with ops.planning_for("cpu"):
-        layer = LambdaLayer(**_SMALL)
-        layer.build((None, 512, 5))
-        assert layer.inference_plan.algorithm == "fft"
-    return tf.keras.Model(inputs, outputs), [(2, 512, 5)]
-
-
 def by_tflite(model):
     converter = tf.lite.TFLiteConverter.from_keras_model(model)
     interpreter = tf.lite.Interpreter(model_content=converter.convert())
@@ -87,9 +76,7 @@ def by_onnx(model):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # converters' own
 @pytest.mark.parametrize("convert", [by_tflite, by_onnx])
-@pytest.mark.parametrize(
-    "build", [sequences, images_of_any_size, long_sequences]
-)
+@pytest.mark.parametrize("build", [sequences, images_of_any_size])
 def test_converted_models_compute_what_keras_computes(build, convert, rng):
     model, shapes = build()
     randomize(model, np.random.default_rng(1))
@@ -100,10 +87,3 @@ def test_converted_models_compute_what_keras_computes(build, convert, rng):
         wanted = model(x, training=False).numpy()
         rounding = 1e-4 + 1e-6 * np.abs(wanted).max()
         np.testing.assert_allclose(converted(x), wanted, 1e-4, rounding)
-
-
-def test_transforms_are_refused_with_the_way_out():
-    layer = LambdaLayer(**_SMALL, implementation="fft")
-    refused = pytest.raises(ValueError, match="'portable' has not.*'auto'")
-    with ops.planning_for("portable"), refused:
-        layer(tf.zeros([1, 100, 5]))

@@ -4,7 +4,6 @@ The attribute contract stands in the docstring of `LambdaLayer`; converters
 and saved files rely on it.
 """
 
-import inspect
 import itertools
 
 import numpy as np
@@ -13,8 +12,6 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import models
-from lambdanet_tf.arguments import fraction
-from lambdanet_tf.layers.argument import argument
 from tests.support import checks
 
 _SIZE = {"num_heads": 2, "key_dim": 3}
@@ -128,7 +125,7 @@ def test_what_is_shared_stays_so_in_files(way, tmp_path):
     for name in names:
         x = layers.LambdaLayer(6, **size, name=name)(x)
     model = tf.keras.Model(inputs, x)
-    # 2 layers of 3 kernels and 2 x 2 trainable vectors of batch norm; 1 table.
+    # 3 kernels and 2 x 2 trainable vectors of batch norm each, and 1 table.
     assert len(model.trainable_weights) == 2 * 7 + 1
     copied = checks.COPIES.get(way, lambda x, _: models.clone_network(x))
     if way in ("clone_model", "from_config", "json"):
@@ -140,21 +137,3 @@ def test_what_is_shared_stays_so_in_files(way, tmp_path):
         tables = {model.get_layer(n).position_embedding for n in names}
         assert len(tables) == 1
         assert len(model.trainable_weights) == 2 * 7 + 1
-
-
-def test_an_argument_is_declared_once():
-    class Scaled(layers.Dropout):
-        scale: float = argument(default=1.0, check=fraction)
-
-    names = [*inspect.signature(Scaled).parameters]
-    assert names == ["rate", "scale", "kwargs"]
-    layer = Scaled(0.5, scale=0.25)
-    assert Scaled.from_config(layer.get_config()).scale == 0.25
-    with pytest.raises(ValueError, match="`scale` must be a number in"):
-        Scaled(0.5, scale=2)
-    with pytest.raises(ValueError, match="Did you mean 'scale'"):
-        Scaled(0.5, scales=1.0)
-    with pytest.raises(TypeError, match="Scaled: too many positional"):
-        Scaled(0.5, 0.25)
-    with pytest.raises(TypeError, match="Scaled: missing.*'rate'"):
-        Scaled()

@@ -67,9 +67,10 @@ def as_ours(name, x, intra_depth):
     return x
 
 
-@pytest.mark.parametrize("intra_depth", [1, 2])
-@pytest.mark.parametrize("scope", [None, 3, 5])
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    ("scope", "intra_depth", "training"),
+    [(None, 1, False), (None, 2, True), (3, 2, False), (5, 1, True)],
+)
 def test_outputs_and_gradients_are_theirs(scope, intra_depth, training, rng):
     torch = timm_models.torch_beside_tensorflow()
     theirs = their_layer(torch, scope, intra_depth, rng).train(training)

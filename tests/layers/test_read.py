@@ -99,22 +99,10 @@ def test_positions(rng):
         made.read(inputs[:, 0])
 
 
-def test_a_mask_counts(rng):
-    words = tf.constant([[5, 17, 3, 0, 0], [1, 2, 3, 4, 5]])
-    embedded = tf.keras.layers.Embedding(20, 5, mask_zero=True)(words)
-    made = layer(dtype="float32")
-    expected = made(embedded)
-    reading = made.read(embedded, mask=words != 0)
-    checks.assert_close(reading.outputs(), expected, 1e-5)
-    assert np.all(reading.content[0, :, :, 3:] == 0)
-    assert np.all(reading.content[1] != 0)
-
-
 ATTENTION = {
     "global": (attention(), _MAP, {}),
     "joint": (attention(scope=3, position_embedding="joint"), _MAP, {}),
     "causal": (attention(causal=True), _LINE, _PADDING),
-    "pairs": (attention(), _LINE, {"attention_mask": (2, 7, 7)}),
     "context": (attention(position_embedding=None), _LINE, _CONTEXT),
     "height": (attention(axis=1), _MAP, {}),
     "width": (attention(axis=2, scope=3), _MAP, {}),
@@ -137,11 +125,3 @@ def test_attention_returns_its_scores(name, rng):
     checks.assert_close(applied, expected, 1e-12)
     sums = np.asarray(tf.reduce_sum(scores, -1))
     np.testing.assert_allclose(sums[sums > 0], 1.0, rtol=1e-12)
-
-
-def test_scores_need_known_sizes():
-    made = attention(scope=3)
-    made(tf.zeros([1, 4, 4, 2]))
-    scores = tf.function(lambda x: made(x, return_attention_scores=True))
-    with pytest.raises(ValueError, match="static sizes"):
-        scores.get_concrete_function(tf.TensorSpec([None, None, None, 2]))

@@ -1,20 +1,14 @@
 """Lambda layers with the settings that make them other mechanisms.
 
 Appendix D.4 of the paper: linear, channel and spatial attention. Each formula
-is written out in NumPy from its own paper. Then what holds of lambda layers
-whatever their numbers are, each test one sentence of the paper.
+is written out in NumPy from its own paper.
 """
 
 import numpy as np
-import pytest
-import tensorflow as tf
 
-from lambdanet_tf import layers
-from lambdanet_tf import ops
 from tests.support import checks
 from tests.support import random_layers
 
-_SIZE = {"filters": 10, "num_heads": 2, "key_dim": 3}
 _PLAIN = {"use_batch_norm": False, "dtype": "float64"}
 _CONTENT = {"use_position": False}
 
@@ -88,44 +82,3 @@ def test_a_lambda_per_position_is_spatial_attention(rng):
         for i, j in np.ndindex(7, 7)
     )
     checks.assert_close(layer(x), x * np.expand_dims(gates, -1), 1e-12)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("implementation", ops.implementations(2))
-def test_scope_that_covers_the_map_is_global(implementation, rng):
-    x = random_layers.normal(rng, 2, 3, 5, 7)
-    everywhere = random_layers.built(x, **_SIZE)
-    settings = {"scope": (5, 9), "implementation": implementation}
-    window = layers.LambdaLayer(**_SIZE, **settings)
-    window(x)
-    random_layers.copy_weights(everywhere, window)
-    checks.assert_close(window(x), everywhere(x), 1e-5)
-
-
-@pytest.mark.once
-def test_mask_kinds_agree(rng):
-    x = random_layers.normal(rng, 2, 3, 5, 7)
-    layer = random_layers.built(x, **_SIZE, scope=3)
-    mask = rng.integers(0, 2, [15, 15])
-    real = rng.integers(0, 2, [2, 15])
-    masks = {"attention_mask": mask, "context_mask": real.reshape(2, 3, 5)}
-    expected = layer(x, attention_mask=mask, context_mask=real)
-    checks.assert_far(layer(x, attention_mask=mask), expected)
-    checks.assert_far(layer(x, context_mask=real), expected)
-    for kind in (bool, np.float32, np.float64):
-        call = {n: tf.constant(m.astype(kind)) for n, m in masks.items()}
-        checks.assert_close(layer(x, **call), expected, 1e-6)
-    # Padding is a mask that is the same for every query of an example.
-    for example in range(2):
-        output = layer(x, attention_mask=mask * real[example])
-        checks.assert_close(output[example], expected[example], 1e-5)
-
-
-@pytest.mark.once
-def test_padded_sequence_equals_the_short_one(rng):
-    x = random_layers.normal(rng, 1, 11, 5)
-    for arguments in ({"scope": 5}, {"causal": True, "scope": 3}):
-        layer = random_layers.built(x, **_SIZE, **arguments)
-        real = (np.arange(11) < 7)[None]
-        output = layer(x, context_mask=real)[:, :7]
-        checks.assert_close(output, layer(x[:, :7]), 1e-5)

@@ -61,14 +61,3 @@ def test_the_future_changes_no_bit_of_a_causal_output(rng):
     )
     np.testing.assert_array_equal(first[:, :5], second[:, :5])
     checks.assert_far(second[:, 5:], first[:, 5:])
-
-
-def test_no_exponential_is_formed_for_every_pair(rng):
-    # A softmax of its own for every query would be 9 * 11 * 13 numbers.
-    queries, keys = tf.ones([1, 9, 1, 13]), tf.ones([1, 11, 13, 1])
-    mask = tf.constant(rng.random([1, 9, 11]) < 0.5)
-    largest = checks.largest_tensor(
-        lambda *tensors: ops.content.masked_content_output(*tensors, mask),
-        *(x.shape for x in (queries, keys, keys)),
-    )
-    assert largest < 9 * 11 * 13

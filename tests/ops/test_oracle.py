@@ -70,24 +70,6 @@ def test_attention_by_hand(causal, expected):
     np.testing.assert_allclose(output.ravel(), expected, rtol=1e-14)
 
 
-# By hand: where TensorFlow's SAME and VALID put the middle of each window.
-@pytest.mark.parametrize(
-    ("size", "kernel", "stride", "dilation", "padding", "centres"),
-    [
-        (5, 3, 2, 1, "same", [0, 2, 4]),
-        (6, 3, 2, 1, "same", [1, 3, 5]),
-        (8, 3, 4, 1, "same", [1, 5]),
-        (7, 5, 3, 1, "same", [0, 3, 6]),
-        (5, 3, 1, 2, "same", [0, 1, 2, 3, 4]),
-        (7, 3, 1, 2, "valid", [2, 3, 4]),
-        (5, 3, 2, 1, "causal", [0, 2, 4]),
-    ],
-)
-def test_window_centres(size, kernel, stride, dilation, padding, centres):
-    result = oracle.query_positions(size, kernel, stride, dilation, padding)
-    assert result == centres
-
-
 def test_loops_equal_one_einsum(rng):
     """With heads and an intra-depth."""
     x, table = rng.normal(size=[2, 5, 7]), rng.normal(size=[9, 3, 2])

@@ -1,7 +1,7 @@
 """Every public layer and every family of networks, as their user uses them.
 
-Built, compiled with Keras' defaults, fitted, validated, saved, loaded and
-exported; what is loaded computes what was saved.
+Built, compiled with Keras' defaults, fitted, validated, saved, loaded, streamed
+where it streams, exported; frozen, and copied in every way of Keras.
 """
 
 import dataclasses
@@ -15,9 +15,34 @@ from lambdanet_tf import models
 from lambdanet_tf.environment import KERAS_3
 from tests.support import checks
 from tests.support import networks
+from tests.support import streams
 from tests.support import timm_golden
 
 pytestmark = pytest.mark.every_lane
+
+
+def every_layer(built=True, **common):
+    """A model in which a layer of each kind sees the inputs themselves."""
+    inputs = tf.keras.Input((6, 5, 8))
+    small = {"num_heads": 2, "key_dim": 3, **common}
+    table = layers.RelativePositionEmbedding(3, scope=3, **common)
+    every = [
+        layers.LambdaLayer(8, **small),
+        layers.LambdaLayer(8, **small, scope=3, position_embedding=table),
+        layers.LambdaConv(8, 3, **small),
+        layers.RelativeAttention(8, **small),
+        layers.SqueezeExcite(**common),
+        layers.BatchNormalization(**common),
+        layers.Dropout(0.5, **common),
+        layers.StochasticDepth(0.5, **common),
+    ]
+    kinds = {type(layer).__name__ for layer in (*every, table)}
+    assert kinds == {*layers.__all__}
+    for layer in every:
+        layer.trainable &= built
+    x = tf.keras.layers.Concatenate()([layer(inputs) for layer in every])
+    x = tf.keras.layers.GlobalAveragePooling2D()(x)
+    return tf.keras.Model(inputs, tf.keras.layers.Dense(5)(x))
 
 
 def resnet(spec, **changes):
@@ -29,9 +54,25 @@ def resnet(spec, **changes):
     )
 
 
+def sequence():
+    """A class for each position of a series, by what is known there."""
+    inputs = x = tf.keras.Input((12, 6))
+    past = {"num_heads": 2, "key_dim": 3}
+    for layer in (
+        layers.LambdaLayer(8, use_position=False, causal=True, **past),
+        layers.LambdaConv(8, 3, padding="causal", dilation_rate=2, **past),
+        layers.BatchNormalization(),
+        layers.LambdaLayer(8, scope=5, causal=True, **past),
+        tf.keras.layers.Dense(5),
+    ):
+        x = layer(x)
+    return tf.keras.Model(inputs, x)
+
+
 SHALLOW = {"stages": ("C", "L"), "widths": (8, 16), "strides": (1, 2)}
 FAMILIES = {
-    "every_layer": networks.every_layer,
+    "every_layer": every_layer,
+    "sequence": sequence,
     "resnet": resnet(networks.TINY, **SHALLOW),
     "attention": resnet(networks.ATTENTION),
     "timm": resnet(timm_golden.TINY, **SHALLOW),
@@ -39,27 +80,25 @@ FAMILIES = {
         lambda_blocks=(2, 4), key_dim=4, classifier_activation=None
     ),
 }
+each_family = pytest.mark.parametrize("name", FAMILIES)
 
 
-def test_one_network_has_every_layer():
-    used = networks.every_layer().layers
-    tables = [getattr(layer, "position_embedding", None) for layer in used]
-    kinds = {type(layer).__name__ for layer in (*used, *tables)}
-    assert kinds >= {*layers.__all__}
+def examples(model, rng):
+    """Images or series, and a class for each output."""
+    x = rng.normal(size=(8, *model.input_shape[1:])).astype("float32")
+    if model.input_shape[-1] == 3:  # Networks take pixels.
+        x = 127.5 + 50 * x
+    return x, rng.integers(0, 5, (8, *model.output_shape[1:-1]))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILIES)
-def test_networks_from_build_to_export(name, rng, tmp_path):
+@each_family
+def test_from_build_to_export(name, rng, tmp_path):
     model = FAMILIES[name]()
     for weight in model.trainable_weights:  # Branches of gamma 0 learn nothing.
         if "gamma" in weight.name:
             weight.assign(tf.ones_like(weight))
-    shape = (8, *model.input_shape[1:])
-    x = rng.normal(size=shape).astype("float32")
-    if name != "every_layer":  # Networks take pixels.
-        x = 127.5 + 50 * x
-    y = rng.integers(0, 5, 8)
+    x, y = examples(model, rng)
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("adam", loss)
     before = [np.array(weight) for weight in model.trainable_weights]
@@ -72,11 +111,12 @@ def test_networks_from_build_to_export(name, rng, tmp_path):
     assert evaluated == pytest.approx(fitted.history["val_loss"][-1], 1e-4)
 
     expected = model.predict(x, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = tf.keras.models.load_model(tmp_path / "model.keras")
+    loaded = checks.COPIES["keras_file"](model, tmp_path)
     checks.assert_close(loaded.predict(x, verbose=0), expected, 1e-6)
     steps = int(model.optimizer.iterations)
     assert steps == int(loaded.optimizer.iterations) > 0
+    if name == "sequence":
+        streams.assert_streams(model, x, [5, 1, 6], 2e-6)
 
     quiet = {"verbose": False} if KERAS_3 else {}
     model.export(str(tmp_path / "exported"), **quiet)
@@ -86,3 +126,36 @@ def test_networks_from_build_to_export(name, rng, tmp_path):
     (name,) = serve.structured_input_signature[1]
     (output,) = serve(**{name: tf.constant(x)}).values()
     checks.assert_close(output, expected, 1e-5)
+
+
+def assert_frozen(model, x):
+    """A step moves nothing, also no average."""
+    before = model.get_weights()
+    model(x, training=True)
+    checks.assert_each_close(model.get_weights(), before, 0)
+    assert not model.trainable_weights
+
+
+@pytest.mark.slow
+@each_family
+def test_what_is_frozen_stays_so_in_copies(name, rng, tmp_path):
+    model = FAMILIES[name]()
+    x, _ = examples(model, rng)
+    count = len(model.trainable_weights)
+    for layer in model.layers:
+        layer.trainable = False
+    ways = {*checks.COPIES} if name == "every_layer" else {"clone_model"}
+    for way in {"keras_file", *ways}:
+        copied = checks.COPIES[way](model, tmp_path)
+        assert_frozen(copied, x)
+        for layer in copied.layers[1:]:  # Inputs have no weights to freeze.
+            assert not layer.trainable, way
+            layer.trainable = True
+        assert len(copied.trainable_weights) == count, way
+
+
+@pytest.mark.slow
+def test_layers_that_are_made_frozen_do_not_train(rng):
+    for model in (every_layer(trainable=False), every_layer(built=False)):
+        model.layers[-1].trainable = False
+        assert_frozen(model, examples(model, rng)[0])

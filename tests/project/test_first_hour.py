@@ -1,8 +1,7 @@
 """The first hour of a new user, with the commands that pip installs.
 
 One's own pictures from a dry run to predictions through an export, in a folder
-without the repository, on a narrow terminal that cannot encode everything.
-Every lane walks it: in `make test-newest` with the wheel alone.
+without the repository; every lane walks it.
 """
 
 import json
@@ -21,7 +20,6 @@ from tests.support.image_sets import jpeg
 from tests.support.image_sets import png
 from tests.support.image_sets import write_files
 
-# The other lanes run it: the pinned one holds each part by a test of its own.
 pytestmark = [pytest.mark.every_lane, pytest.mark.slow]
 
 NETWORK = {"stages": ["L", "C"], "widths": [4, 8], "strides": [1, 2]}
@@ -32,10 +30,7 @@ SMALL = [
 
 
 def write_pictures(folder, classes):
-    """Writes 12 pictures of each class, each class with a color of its own.
-
-    Two files of the first class cannot be decoded.
-    """
+    """12 pictures of each class, of one color; two files are no pictures."""
     for index, name in enumerate(classes):
         color = np.roll([230, 40, 40], index)
         for i in range(12):
@@ -43,21 +38,18 @@ def write_pictures(folder, classes):
             picture = encode(color, size=(20 + i, 24))
             write_files(folder / name, {f"{i}.{ending}": picture})
     others = {"empty.png": b"", "notes.txt": b"not an image"}
-    others["cut.jpg"] = jpeg(color, size=(21, 24))[:200]
     write_files(folder / classes[0], others)
 
 
-def command(home, name, *arguments, **changes):
-    """Starts a console command as a user does, in a folder of their own."""
+def command(home, *words, **changes):
+    """Starts a command as a user does, in a narrow terminal."""
     program = pathlib.Path(sys.executable).with_name("lambdanet")
     tests_own = ("PYTHONPATH", "TF_CPP_MIN_LOG_LEVEL")
     environment = {k: v for k, v in os.environ.items() if k not in tests_own}
+    environment |= {"COLUMNS": "40", **changes}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     return subprocess.Popen(
-        [program, name, *arguments],
-        cwd=home,
-        env={**environment, "COLUMNS": "40", **changes},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        [program, *words], cwd=home, env=environment, **pipes
     )
 
 

@@ -42,13 +42,6 @@ def test_a_spec_survives_json():
     assert specs.ResNetSpec(**fields) == spec
 
 
-def test_total_stride():
-    assert RESNET_50.stride == 32
-    assert specs.RESNETS["LambdaResNet152"].stride == 32
-    assert specs.RESNETS["LambdaResNetSmall"].stride == 4
-    assert MOBILENET_V2.stride == 32
-
-
 def test_drop_path_schedules():
     changes = {"stages": ("CC", "C", "C", "C"), "drop_path_rate": 0.5}
     spec = dataclasses.replace(RESNET_50, **changes)
@@ -76,11 +69,8 @@ def test_drop_path_schedules():
 def test_wrong_specs(changes, message):
     with pytest.raises(ValueError, match=message):
         specs.replace(RESNET_50, changes)
-
-
-def test_wrong_blocks():
-    with pytest.raises(ValueError, match="`lambda_blocks` must be"):
-        dataclasses.replace(MOBILENET_V2, lambda_blocks=(18,))
+    with pytest.raises(ValueError, match="`pattern` must hold 4 letters"):
+        specs.uniform_stages("CCC", (3, 4, 6, 3))
 
 
 @pytest.mark.parametrize(
@@ -97,9 +87,3 @@ def test_every_field_is_validated(row):
         for wrong in (object(), -1.5, (0,)):
             with pytest.raises(ValueError, match=f"`{field.name}`"):
                 dataclasses.replace(row, **{field.name: wrong})
-
-
-@pytest.mark.parametrize("pattern", ["CCC", "CCLZ"])
-def test_wrong_patterns(pattern):
-    with pytest.raises(ValueError, match="`pattern` must hold 4 letters"):
-        specs.uniform_stages(pattern, (3, 4, 6, 3))

@@ -58,11 +58,9 @@ def test_draws_are_those_of_their_seed(model):
         for x in (0.0, 1e-50)
     ]
     np.testing.assert_array_equal(*draw)
-    unseeded = []
-    for _ in range(2):
-        tf.keras.utils.set_random_seed(0)
-        unseeded.append(streaming.generate(model, prompt, 4, temperature=2.0))
-    np.testing.assert_array_equal(*unseeded)
+    models = [streams.language_model(activation=x) for x in (None, "softmax")]
+    tokens = [streaming.generate(m, ROWS, 8, **top, seed=5) for m in models]
+    np.testing.assert_array_equal(*tokens)
 
 
 def table(*logits):
@@ -136,15 +134,6 @@ def test_tokens_come_one_at_a_time(model):
         next(streaming.tokens(model, ROWS, 6, top=3))
 
 
-@pytest.mark.once
-def test_probabilities_are_drawn_as_logits_are():
-    models = [streams.language_model(activation=x) for x in (None, "softmax")]
-    tokens = [
-        streaming.generate(m, ROWS, 8, temperature=1.5, seed=5) for m in models
-    ]
-    np.testing.assert_array_equal(*tokens)
-
-
 @pytest.mark.slow
 @pytest.mark.once
 def test_a_sequence_ends_with_its_end_token(model):
@@ -162,7 +151,6 @@ def test_a_sequence_ends_with_its_end_token(model):
     ("name", "reason", "wrong"),
     [
         ("prompt", "`prompt`", [np.zeros([2, 0], int), np.ones([2, 1])]),
-        ("length", "`length`", [0]),
         ("temperature", "`temperature`", [-1.0, float("nan")]),
         ("top_k", "`top_k`.*1 to 13.*top_k=", [0, 14, 2.0]),
         ("top_p", "`top_p`.*top_p=", [-0.1, 1.1]),
@@ -205,22 +193,3 @@ def test_a_server_without_keras_holds_a_state_for_each_client(model, tmp_path):
     subprocess.run([sys.executable, "-c", SERVER, *files], check=True)
     expected = model(np.pad(tokens, [(0, 0), (0, 10)]))[:, :20]
     checks.assert_close(np.load(files[2]), expected, 1e-12)
-
-
-@pytest.mark.once
-def test_states_of_layers_of_like_names_are_told_apart(tmp_path):
-    def mixed(name):
-        return KERAS.Conv1D(4, 2, padding="causal", name=name)
-
-    inputs = tf.keras.Input((9, 4))
-    model = tf.keras.Model(inputs, mixed("a-b")(mixed("a.b")(inputs)))
-    streaming.export(model, tmp_path)
-    served = tf.saved_model.load(tmp_path).signatures
-    x = streams.draw_inputs(1, model, 9).astype("float32")
-    state = served["initial_state"](batch_size=tf.constant(2))
-    assert {*state} == {"state_0", "state_1"}
-    found = []
-    for piece in (x[:, :4], x[:, 4:]):
-        state = dict(served["step"](inputs=tf.constant(piece), **state))
-        found.append(state.pop("outputs"))
-    checks.assert_close(np.concatenate(found, 1), model(x), 1e-6)

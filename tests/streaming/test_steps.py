@@ -11,8 +11,10 @@ from tests.support import streams
 KERAS = tf.keras.layers
 
 
-# The seed is the number in a test's name: `draw_model(seed)` draws it again.
-@pytest.mark.parametrize("seed", range(10))
+_LATER = (pytest.param(x, marks=pytest.mark.slow) for x in range(4, 10))
+
+
+@pytest.mark.parametrize("seed", [*range(4), *_LATER])
 def test_ten_drawn_models_stream_cut_anywhere(seed):
     rng = np.random.default_rng(1000 + seed)
     model, exact = (
@@ -48,40 +50,9 @@ def test_a_second_call_and_a_second_layer_have_states_of_their_own():
         assert len(streaming.state_spec(model)) == states
         streams.assert_streams(model, x, [2, 3, 4], 2e-6)
         grows.add(KERAS.Conv1D(4, 2, padding="causal"))
-
-
-def test_what_is_added_to_a_model_is_tested():
-    model = tf.keras.Sequential([tf.keras.Input((9, 4)), KERAS.Dense(4)])
-    assert not streaming.state_spec(model)
-    model.add(KERAS.GlobalAveragePooling1D(name="mean"))
+    grows.add(KERAS.GlobalAveragePooling1D(name="mean"))
     with pytest.raises(ValueError, match="'mean' cannot stream"):
         streaming.state_spec(model)
-
-
-def test_a_nested_model_that_is_called_twice():
-    inputs = tf.keras.Input((None, 4))
-    mixed = layers.LambdaLayer(num_heads=2, scope=3, causal=True, name="mix")
-    inner = tf.keras.Model(inputs, mixed(inputs), name="inner")
-    model = tf.keras.Model(inputs, inner(inner(inputs)))
-    spec = streaming.state_spec(model)
-    assert [*spec] == ["inner", "inner_call2"]
-    assert spec["inner"].keys() == spec["inner_call2"].keys() == {"mix"}
-    x = streams.draw_inputs(0, model, 9)
-    streams.assert_streams(model, x, [2, 3, 4], 2e-6)
-
-
-class Total(KERAS.Layer):
-    """Adds up all inputs so far."""
-
-    def call(self, inputs):
-        return tf.cumsum(inputs, axis=1)
-
-    def initial_state(self, batch_size):
-        return {"sum": tf.zeros([batch_size, 1, 4])}
-
-    def step(self, inputs, state):
-        sums = state["sum"] + tf.cumsum(inputs, axis=1)
-        return sums, {"sum": sums[:, -1:]}
 
 
 class Seen(KERAS.Layer):
@@ -99,13 +70,12 @@ class Seen(KERAS.Layer):
         return self(seen)[:, -tf.shape(inputs)[1] :], {"seen": seen}
 
 
-@pytest.mark.parametrize("kind", [Total, Seen])
-def test_a_layer_with_a_step_streams(kind, tmp_path):
+def test_a_layer_with_a_step_streams(tmp_path):
     inputs = tf.keras.Input((None, 4))
     hidden = KERAS.Dense(4, activation="tanh")(inputs)
-    model = tf.keras.Model(inputs, kind(name="1.own")(hidden))
+    model = tf.keras.Model(inputs, Seen(name="1.own")(hidden))
     (spec,) = tf.nest.flatten(streaming.state_spec(model))
-    assert spec.shape[1] == (1 if kind is Total else None)
+    assert spec.shape[1] is None
     x = streams.draw_inputs(0, model, 9)
     streams.assert_streams(model, x, [2, 3, 4], 2e-6)
     streaming.export(model, tmp_path)
@@ -171,11 +141,6 @@ def behind_zeros(inputs):
     return KERAS.Activation(summed, name="own")(x)
 
 
-def masked(inputs):
-    text = KERAS.Embedding(3, 4, mask_zero=True)(inputs)
-    return lambdas(text)
-
-
 TWICE = {"call": lambda self, inputs, context=None: 2 * inputs}
 TwiceLayer = type("TwiceLayer", (layers.LambdaLayer,), TWICE)
 OWN = {"name": "own"}
@@ -184,18 +149,14 @@ REFUSED = {
     "not causal": layers.LambdaLayer(4, num_heads=1, scope=3, **OWN),
     "strides": layers.LambdaConv(4, 3, padding="causal", strides=2, **OWN),
     "same": KERAS.Conv1D(4, 3, padding="same", **OWN),
-    "strided": KERAS.Conv1D(4, 3, padding="causal", strides=2, **OWN),
     "pooling": KERAS.GlobalAveragePooling1D(**OWN),
     "recurrent": KERAS.LSTM(4, return_sequences=True, **OWN),
-    "longer": KERAS.UpSampling1D(**OWN),
     "axis": KERAS.LayerNormalization(axis=1, **OWN),
-    "activation": KERAS.Dense(4, summed, **OWN),
     "of a convolution": KERAS.Conv1D(
         4, 1, padding="causal", activation=summed, **OWN
     ),
     "far away": KERAS.Activation(shifted, **OWN),
     "by position": KERAS.PReLU(**OWN),
-    "flat": KERAS.Flatten(**OWN),
     "zeros": behind_zeros,
     "context": lambda x: lambdas(x, context=2 * x),
     "mask": lambda x: lambdas(x, attention_mask=np.eye(8)),
@@ -212,9 +173,3 @@ def test_what_does_not_stream_is_refused_by_name(name):
     layer = r"[\w.]+" if name == "array" else "own"
     with pytest.raises(ValueError, match=f"^Layer '{layer}' cannot stream: "):
         streaming.state_spec(model)
-
-
-def test_padding_does_not_stream():
-    text = tf.keras.Input((8,), dtype="int32")
-    with pytest.raises(ValueError, match="Layer 'own' cannot stream.*a mask"):
-        streaming.state_spec(tf.keras.Model(text, masked(text)))

@@ -1,8 +1,6 @@
 """Attention with relative positions as sums, written out, in float64 NumPy.
 
-The reference for `RelativeAttention`, beside `oracle.py` for lambda layers:
-written from the papers that the layer cites, importing nothing from the
-package, in loops, for complex numbers and with the letters of that module.
+The reference for `RelativeAttention`, beside `oracle.py` and with its letters.
 """
 
 import numpy as np
@@ -45,7 +43,7 @@ def relative_attention(
     """The whole layer, from inputs [b, *spatial, c] to [b, *spatial, h*v].
 
     Args:
-        weights: dict. "query" [c, h*k], "key" [c, h*k], "value" [c, h*v], and
+        weights: "query" [c, h*k], "key" [c, h*k], "value" [c, h*v], and
             "embeddings" [*relative, k, 1], or "axis1_embedding" [relative, k,
             1] and so on, or none.
         axis: the axis of the inputs along which positions see each other.

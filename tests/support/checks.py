@@ -1,4 +1,4 @@
-"""What every layer of the package must satisfy, under both Kerases."""
+"""What every layer of the package must satisfy."""
 
 import copy
 import inspect
@@ -23,7 +23,7 @@ def _through_file(model, folder):
     return tf.keras.models.load_model(folder / "model.keras")
 
 
-# Every way of Keras to make a model of a model: functions of it and a folder.
+# Every way of Keras to copy a model: functions of it and a folder.
 COPIES = {
     "keras_file": _through_file,
     "clone_model": lambda model, _: tf.keras.models.clone_model(model),
@@ -196,9 +196,8 @@ def output_and_gradients(layer, arguments, cotangent, training=False):
 def assert_equals_oracle(layer, arguments, rng, training=False, jointly=False):
     """Forward and every gradient of a layer against its oracle.
 
-    That is `oracle.py`, or `attention_oracle.py`. Each gradient is held against
-    an exact derivative of the oracle along a random direction of that array;
-    all at once, cheaper, when `jointly`.
+    Each gradient is compared with an exact derivative of the oracle along a
+    random direction of that array; all at once, cheaper, when `jointly`.
     """
     point, fixed = split_point(layer, arguments)
     reference = _oracle_of(layer, fixed, training)

@@ -1,9 +1,8 @@
 """`tf.distribute.TPUStrategy` on a machine without a TPU: to trace, not to run.
 
-It is the real class. A resolver describes cores that are not there; then parts
-of the CPU take their places, so that variables can be made. `strategy.run`
-inside a `tf.function` builds the graph that a TPU would be given. The private
-attributes are those of TensorFlow 2.20 and 2.21.
+It is the real class: a resolver describes cores that are not there, then parts
+of the CPU take their places. The private attributes are those of TensorFlow
+2.20 and 2.21.
 """
 
 import collections

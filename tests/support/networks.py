@@ -7,7 +7,6 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf import layers
 from lambdanet_tf import models
 from lambdanet_tf import specs
 
@@ -59,26 +58,6 @@ def shapes_alone():
             yield
     finally:
         tf.keras.backend.clear_session(free_memory=False)
-
-
-def every_layer():
-    """A model in which every layer of a kind sees the inputs themselves."""
-    inputs = tf.keras.Input((6, 5, 8))
-    table = layers.RelativePositionEmbedding(3, scope=3)
-    small = {"num_heads": 2, "key_dim": 3}
-    every = [
-        layers.LambdaLayer(8, **small),
-        layers.LambdaLayer(8, **small, scope=3, position_embedding=table),
-        layers.LambdaConv(8, 3, **small),
-        layers.RelativeAttention(8, num_heads=2),
-        layers.SqueezeExcite(),
-        layers.BatchNormalization(),
-        layers.Dropout(0.5),
-        layers.StochasticDepth(0.5),
-    ]
-    x = tf.keras.layers.Concatenate()([layer(inputs) for layer in every])
-    x = tf.keras.layers.GlobalAveragePooling2D()(x)
-    return tf.keras.Model(inputs, tf.keras.layers.Dense(5)(x))
 
 
 def some_images(*shape):

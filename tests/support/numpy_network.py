@@ -9,10 +9,6 @@ def relu(x):
     return np.maximum(x, 0)
 
 
-def dense(x, weights, name):
-    return x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
-
-
 def norm(x, weights, name):
     parts = "gamma", "beta", "moving_mean", "moving_variance"
     scale, offset, mean, variance = (weights[f"{name}_norm/{x}"] for x in parts)
@@ -54,21 +50,11 @@ def conv_norm(x, weights, name):
     return norm_relu(conv(x, weights, name), weights, name)
 
 
-def block(x, weights, name, middle, residual=None):
-    """A residual block around a middle; gated where it has such weights."""
-    residual = x if residual is None else residual
-    x = conv_norm(x, weights, f"{name}_conv1")
-    x = middle(x, weights, name)
-    x = norm(conv(x, weights, f"{name}_conv3"), weights, f"{name}_conv3")
-    if f"{name}_se/reduce/kernel" in weights:
-        gates = relu(dense(x.mean(axis=(1, 2)), weights, f"{name}_se/reduce"))
-        gates = 1 / (1 + np.exp(-dense(gates, weights, f"{name}_se/expand")))
-        x = x * gates[:, None, None]
-    return relu(residual + x)
-
-
 def strided_block(x, weights, name, middle):
     """A block whose middle strides by 2, and with it a pooled shortcut."""
     residual = conv(pool(x, 2), weights, f"{name}_shortcut")
     residual = norm(residual, weights, f"{name}_shortcut")
-    return block(x, weights, name, middle, residual)
+    x = conv_norm(x, weights, f"{name}_conv1")
+    x = middle(x, weights, name)
+    x = norm(conv(x, weights, f"{name}_conv3"), weights, f"{name}_conv3")
+    return relu(residual + x)

@@ -1,12 +1,11 @@
 """The lambda layer as sums over positions, written out, in float64 NumPy.
 
-This is the reference that every implementation is held against. It is written
-from the paper (Bello, 2021, section 3) and imports nothing from the package.
-Slow on purpose: one loop over queries n, one over context positions m.
+Every implementation is compared with it. Written from the paper (Bello, 2021,
+section 3), importing nothing from the package; slow on purpose: a loop over
+queries n, and one over context positions m.
 
-Everything here also works on complex numbers and is analytic in them, so
-`directional_derivative` gets exact derivatives by the complex step: no finite
-difference, no tolerance to argue about.
+Everything also works on complex numbers and is analytic in them, so that
+`directional_derivative` is exact: no finite difference.
 
 Letters: b batch, n query, m context position, h heads, k key depth, v value
 depth, u intra-depth, c channels. Positions are flattened row-major.
@@ -143,11 +142,10 @@ def lambda_layer(
     """The whole layer, from inputs [b, *spatial, c] to [b, *spatial, h*v].
 
     Args:
-        weights: dict. "query" [c, h*k], "key" [c, k*u], "value" [c, v*u];
-            "query_gamma", "query_beta", "query_mean", "query_variance" and
-            the same of "value" when batch-normalised; "embeddings", the table
-            [*relative, k, u]. "position_bias" [k] is added to every column of
-            every position lambda.
+        weights: "query" [c, h*k], "key" [c, k*u], "value" [c, v*u];
+            "query_gamma", "_beta", "_mean", "_variance" and those of "value"
+            when batch-normalised; "embeddings", the table [*relative, k, u];
+            "position_bias" [k].
         attention_mask: [n, m] or [b, n, m]; 1 = may interact.
         context_mask: [b, *spatial]; 1 = real. Without a context it is that of
             the queries, too, which matters to batch statistics alone.

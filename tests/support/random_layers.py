@@ -21,18 +21,3 @@ def built(x, layer=layers.LambdaLayer, seed=5, call=None, **arguments):
 
 def attention(x, **arguments):
     return built(x, layers.RelativeAttention, **arguments)
-
-
-def copy_weights(source, target, **changes):
-    """Gives a layer the weights of another, or what stands in their place."""
-    values = checks.split_point(source, {})[0] | changes
-    for name, variable in checks.reference_weights(target).items():
-        variable.assign(values[name])
-
-
-def twin(layer, x, **changes):
-    """A layer of the same weights, with some arguments changed."""
-    other = type(layer).from_config({**layer.get_config(), **changes})
-    other(tf.constant(x))
-    other.set_weights(layer.get_weights())
-    return other

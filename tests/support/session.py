@@ -1,7 +1,6 @@
 """Devices, seeds and markers for the whole suite.
 
-TensorFlow is imported and configured here, before any test module uses it:
-logical devices and threads cannot change once TensorFlow has run something.
+Logical devices and threads cannot change once TensorFlow has run something.
 """
 
 import gc
@@ -42,8 +41,7 @@ _IGNORED = tuple(
     file for file, module in _IMPORTED.items() if not is_there(module)
 )
 
-# The same examples at every run, and no time limit: the first call of an
-# example traces and compiles. `--hypothesis-profile=explore` draws new ones.
+# The first call of an example traces and compiles: no time limit.
 hypothesis.settings.register_profile(
     "suite", deadline=None, derandomize=True, database=None
 )
@@ -80,35 +78,13 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """What is imported by now stays: a collector need not read it again.
-
-    Graphs make many objects that live on: a twentieth of the time went into
-    looking through the young ones.
-    """
+    """A collector need not read again what is imported by now."""
     gc.freeze()
     gc.set_threshold(20_000)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def what_stays():
-    """Nor what a module leaves, such as models that tests share."""
-    yield
-    gc.collect()
-    gc.freeze()
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item):
-    """A test that fails says what draws its numbers again."""
-    report = (yield).get_result()
-    if report.failed:
-        seed = item.config.getoption("seed")
-        report.sections.append(("Random numbers", f"of --seed={seed}"))
-
-
 @pytest.fixture(autouse=True)
 def fixed_seed(request):
-    """Every test starts from the same seeds and in float32."""
     tf.keras.utils.set_random_seed(request.config.getoption("seed"))
     yield
     tf.keras.mixed_precision.set_global_policy("float32")
@@ -116,7 +92,6 @@ def fixed_seed(request):
 
 @pytest.fixture
 def rng(request):
-    """The test's own random numbers, the same at every run."""
     return np.random.default_rng(request.config.getoption("seed"))
 
 
