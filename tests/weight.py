@@ -30,11 +30,14 @@ UPPER = {
     "cli, config, runs, files, markdown": 560,
 }
 FLOORS = {"lower floors": LOWER, "upper floors": UPPER}
+# Reports by class, `predict`, `serve` and tokens one at a time came on top.
+ADDED = {"lower floors": 40, "upper floors": 260}
 SUMS = {
-    "package, code": 11_000,
+    "package, code": 11_300,
     "package, docstrings": 4_000,
     "package, all lines": 18_000,
     "tests": 11_000,
+    "tests, helpers": 1_500,
     "benchmarks": 5_000,
     "docs": 4_000,
 }
@@ -83,22 +86,26 @@ def rows():
         found = {room: of_room(room) for room in rooms}
         for room, budget in rooms.items():
             yield room, found[room], budget
-        yield floor, sum(found.values()), sum(rooms.values())
+        yield floor, sum(found.values()), sum(rooms.values()) + ADDED[floor]
     package = [counted(path) for path in PACKAGE.rglob("*.py")]
     found = [sum(column) for column in zip(*package, strict=True)]
-    found += [lines("tests", "*.py"), lines("benchmarks", "*.py")]
-    found += [lines("docs", "*.md")]
+    found += [lines("tests", "*.py"), lines("tests/support", "*.py")]
+    found += [lines("benchmarks", "*.py"), lines("docs", "*.md")]
     yield from zip(SUMS, found, SUMS.values(), strict=True)
+
+
+def over_budget():
+    """Returns the sums that are over their budgets, each with both numbers."""
+    sums = {*FLOORS, *SUMS}
+    return [row for row in rows() if row[0] in sums and row[1] > row[2]]
 
 
 def main():
     """Prints the table; returns 1 if a sum is over its budget."""
-    is_over = False
     for name, found, budget in rows():
-        over = found > budget
-        is_over |= over and (name in FLOORS or name in SUMS)
-        print(f"{name:36}{found:8,}{budget:9,}{'  over' if over else ''}")
-    return int(is_over)
+        over = "  over" if found > budget else ""
+        print(f"{name:36}{found:8,}{budget:9,}{over}")
+    return int(bool(over_budget()))
 
 
 if __name__ == "__main__":

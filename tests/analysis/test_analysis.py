@@ -62,32 +62,6 @@ def test_executed_operations_of_a_layer(bias, scope, implementation):
     assert row.algorithm == implementation
 
 
-@pytest.mark.parametrize(
-    ("arguments", "seen", "scored"),
-    # Positions and embeddings that a query meets.
-    [
-        ({}, 35, 5 + 7),
-        ({"position_embedding": "joint"}, 35, 35),
-        ({"position_embedding": None}, 35, 0),
-        ({"axis": 2}, 7, 7),
-        ({"use_content": False}, 35, 5 + 7),
-        ({"scope": 3}, 9, 3 + 3),
-    ],
-)
-def test_operations_and_memory_of_attention(arguments, seen, scored):
-    images = tf.keras.Input((5, 7, 6))
-    layer = RelativeAttention(8, num_heads=2, key_dim=3, **arguments)
-    (row,) = analyze(tf.keras.Model(images, layer(images))).layers
-    n, h, k, v = 35, 2, 3, 4
-    content = arguments.get("use_content", True)
-    projected = h * ((1 + content) * k + v)
-    scores = h * k * (content * seen + scored)
-    assert row.flops == 2 * n * (6 * projected + scores + h * seen * v)
-    if "scope" not in arguments:  # One block: nothing in vain.
-        assert row.executed_flops == row.flops
-    assert row.activation_bytes == 4 * n * (8 + projected + h * seen)
-
-
 def of_a_sequence(layer, field="flops"):
     """The operations of a layer on a sequence, by the paper's convention."""
     x = tf.keras.Input((11, 6))

@@ -20,11 +20,11 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 from examples.serving import command_line
 from examples.serving import pictures
 from lambdanet_tf.serving import examples
-from tests.support.served import CLIENTS
-from tests.support.served import EXAMPLE
-from tests.support.served import NAME
-from tests.support.served import ROOT
-from tests.support.served import Served
+from tests.examples.served import CLIENTS
+from tests.examples.served import EXAMPLE
+from tests.examples.served import NAME
+from tests.examples.served import ROOT
+from tests.examples.served import Served
 from tests.support.serving_run import CLASSES
 from tests.support.serving_run import SHAPE
 

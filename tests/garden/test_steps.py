@@ -12,7 +12,7 @@ from lambdanet_tf.training.steps import update_step
 pytest.importorskip("lambdanet_tf.garden", exc_type=ImportError)
 base_trainer = pytest.importorskip("official.core.base_trainer")
 task_factory = pytest.importorskip("official.core.task_factory")
-garden_tasks = pytest.importorskip("tests.support.garden_tasks")
+garden_tasks = pytest.importorskip("tests.garden.garden_tasks")
 
 
 @pytest.mark.garden

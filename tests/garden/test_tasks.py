@@ -23,7 +23,7 @@ segmentation = pytest.importorskip(
 tf_example_decoder = pytest.importorskip(
     "official.vision.dataloaders.tf_example_decoder"
 )
-garden_tasks = pytest.importorskip("tests.support.garden_tasks")
+garden_tasks = pytest.importorskip("tests.garden.garden_tasks")
 
 pytestmark = [
     pytest.mark.garden,

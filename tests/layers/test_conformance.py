@@ -15,7 +15,6 @@ from lambdanet_tf import ops
 from lambdanet_tf.layers.randomness import random_streams
 from tests.support import cases
 from tests.support import checks
-from tests.support.arrays import assert_same
 from tests.support.cases import CASES
 from tests.support.random_layers import built
 
@@ -186,32 +185,6 @@ def test_xla(rows):
 
 
 @pytest.mark.slow
-@pytest.mark.once
-@cases.in_parts
-def test_a_batch_without_examples_changes_nothing(rows):
-    model, data = random_model(rows), cases.joint_data(rows=rows)
-    before = model.get_weights()
-    variables = [checks.raw(w) for w in model.trainable_weights]
-    any_batch = {
-        name: tf.TensorSpec([None, *x.shape[1:]], x.dtype, name)
-        for name, x in data.items()
-    }
-
-    @tf.function(input_signature=[any_batch])
-    def step(empty):
-        with tf.GradientTape() as tape:
-            outputs = model(empty, training=True)
-            batched = [outputs[x.name] for x in rows if x.batched]
-            loss = sum(map(tf.reduce_sum, batched))
-        return outputs, tape.gradient(loss, variables)
-
-    outputs, gradients = step({name: x[:0] for name, x in data.items()})
-    assert all(np.isfinite(x).all() for x in outputs.values())
-    assert not any(np.any(x) for x in gradients if x is not None)
-    assert_same(model.get_weights(), before)
-
-
-@pytest.mark.slow
 def test_integers_are_what_the_same_floats_are(rng):
     """One-hot vectors, raw images: Keras casts them for no layer."""
     for case in CASES:
@@ -273,34 +246,3 @@ def test_recomputed_gradients_see_the_same_draws(rng):
             tape.watch(x)
             gradients.append(tape.gradient(function(x), x))
     checks.assert_close(*gradients, 1e-6)
-
-
-@pytest.mark.slow
-@cases.in_parts
-def test_two_replicas_equal_one_device(rows, two_replicas):
-    rows = [case for case in rows if case.batched]
-    single, data = model_of(rows), cases.joint_data(batch=4, rows=rows)
-    with two_replicas.scope():
-        mirrored = cases.joint(rows)
-        mirrored.set_weights(single.get_weights())
-
-    def step(model, data):
-        with tf.GradientTape() as tape:
-            outputs = model(data)
-            loss = sum(tf.reduce_sum(x**2) for x in outputs.values())
-        weights = [checks.raw(weight) for weight in model.trainable_weights]
-        gradients = tape.gradient(loss, weights)
-        return outputs, [*map(tf.convert_to_tensor, gradients)]
-
-    def part(context):
-        half = context.replica_id_in_sync_group
-        return {name: tf.split(x, 2)[half] for name, x in data.items()}
-
-    parts = two_replicas.experimental_distribute_values_from_function(part)
-    run = tf.function(lambda x: two_replicas.run(step, (mirrored, x)))
-    of_each = two_replicas.experimental_local_results
-    (outputs, gradients), (expected, whole) = run(parts), step(single, data)
-    outputs = {name: tf.concat(of_each(x), 0) for name, x in outputs.items()}
-    checks.assert_all_close(outputs, expected, 1e-6)
-    halves = [sum(of_each(gradient)) for gradient in gradients]
-    checks.assert_each_close(halves, whole, 1e-5)

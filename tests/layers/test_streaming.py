@@ -7,7 +7,7 @@ import tensorflow as tf
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from tests.support import checks
-from tests.support.pieces import in_pieces
+from tests.support.streams import in_pieces
 
 _SIZE = {"filters": 4, "num_heads": 2, "key_dim": 3}
 CHANNELS, LENGTH = 5, 20

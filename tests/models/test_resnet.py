@@ -15,7 +15,6 @@ from lambdanet_tf.layers import RelativeAttention
 from lambdanet_tf.models.images import PREPROCESSING
 from tests.support import checks
 from tests.support import networks
-from tests.support import numpy_network
 
 
 @pytest.mark.slow
@@ -72,59 +71,6 @@ def test_the_augmented_convolution_of_bello_et_al():
     assert [layer.key_depth for layer in found] == [6, 6, 6, 6, 20]
     assert (found[0].scope, found[-1].value_dim) == (5, 2)
     assert [layer.axis for layer in found[2:4]] == [1, 2]
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("letter", "SAXP")
-def test_blocks_are_the_papers_in_numpy(letter):
-    """A strided block of each letter, in float64."""
-    spec = dataclasses.replace(
-        networks.ATTENTION, stages=(letter,), widths=(20,), strides=(2,)
-    )
-    model, weights, images = networks.in_float64(spec)
-
-    def middle(x, weights, name):
-        return MIDDLES[letter](x, weights, model, name)
-
-    x = numpy_network.conv_norm(images, weights, "stem_conv1")
-    x = numpy_network.strided_block(x, weights, "stage2_block1", middle)
-    checks.assert_close(model(images), x, 1e-10)
-
-
-def attend(x, model, name):
-    return checks.oracle_output(model.get_layer(name), {"inputs": x})
-
-
-def one_layer(suffix):
-    def middle(x, weights, model, name):
-        x = numpy_network.pool(attend(x, model, f"{name}_{suffix}"), 2)
-        return numpy_network.norm_relu(x, weights, f"{name}_{suffix}")
-
-    return middle
-
-
-def axial(x, weights, model, name):
-    x = attend(x, model, f"{name}_height_attention")
-    x = numpy_network.norm(x, weights, f"{name}_height_attention")
-    return one_layer("width_attention")(x, weights, model, name)
-
-
-def parallel(x, weights, model, name):
-    name = f"{name}_parallel"
-    attended = numpy_network.pool(attend(x, model, f"{name}_attention"), 2)
-    attended = numpy_network.conv(attended, weights, f"{name}_mix")
-    # SAME padding of odd sizes: windows are centered on every other position.
-    convolved = numpy_network.conv(x, weights, f"{name}_conv")[:, ::2, ::2]
-    x = np.concatenate([convolved, attended], axis=-1)
-    return numpy_network.norm_relu(x, weights, name)
-
-
-MIDDLES = {
-    "S": one_layer("local_attention"),
-    "A": one_layer("attention"),
-    "X": axial,
-    "P": parallel,
-}
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])

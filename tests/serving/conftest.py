@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from lambdanet_tf.serving import standalone
 from lambdanet_tf.serving import verify
-from tests.support.standalone_process import StandaloneProcess
+from tests.serving.standalone_process import StandaloneProcess
 
 
 @pytest.fixture(scope="session")

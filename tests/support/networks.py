@@ -99,13 +99,3 @@ def vary(model, seed=0):
         else:
             value = 0.1 * rng.normal(size=shape)
         weight.assign(value.astype(np.float64))
-
-
-def in_float64(spec, **arguments):
-    """A network in float64, its weights, and images that it sees."""
-    tf.keras.mixed_precision.set_global_policy("float64")
-    bare = {"include_top": False, "include_preprocessing": False}
-    model = models.ResNet(spec, input_shape=(5, 7, 3), **bare, **arguments)
-    vary(model)
-    images = some_images(2, 5, 7, 3) / 64 - 2  # Inputs are float32.
-    return model, arrays(model), images

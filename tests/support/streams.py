@@ -8,10 +8,20 @@ import tensorflow as tf
 from lambdanet_tf import layers
 from lambdanet_tf import streaming
 from tests.support import checks
-from tests.support.pieces import in_pieces
 
 KERAS = tf.keras.layers
 TOKENS, CHANNELS, LENGTH = 13, 6, 24
+
+
+def in_pieces(step, state, inputs, pieces):
+    """The outputs of all pieces of a sequence, and the last state."""
+    assert sum(pieces) == inputs.shape[1]
+    outputs, begin = [], 0
+    for length in pieces:
+        output, state = step(inputs[:, begin : begin + length], state)
+        outputs.append(output)
+        begin += length
+    return tf.concat(outputs, axis=1), state
 
 
 def mixer(rng, dtype):

@@ -15,8 +15,8 @@ from lambdanet_tf.training.state import newest_checkpoint
 from tests.support.arrays import assert_same
 from tests.support.smoke_run import metrics_rows
 from tests.support.smoke_run import weights
-from tests.support.train_process import Process
-from tests.support.train_process import clusters
+from tests.training.train_process import Process
+from tests.training.train_process import clusters
 
 pytestmark = pytest.mark.slow
 TRAIN = pathlib.Path(__file__).parents[2] / "train.py"

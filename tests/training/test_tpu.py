@@ -18,7 +18,7 @@ from lambdanet_tf.training import devices
 from lambdanet_tf.training import loop
 from lambdanet_tf.training import steps
 from tests.support.arrays import assert_same
-from tests.support.fake_tpu import fake_tpu_strategy
+from tests.training.fake_tpu import fake_tpu_strategy
 
 pytestmark = pytest.mark.skipif(
     KERAS_3, reason="TPUs are for tf_keras: see create_strategy"

@@ -1,0 +1,134 @@
+"""Residual blocks of every letter, in float64, against the papers in NumPy."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lambdanet_tf import models
+from tests.support import checks
+from tests.support import networks
+from tests.support import oracle
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+def norm(x, weights, name):
+    parts = "gamma", "beta", "moving_mean", "moving_variance"
+    scale, offset, mean, variance = (weights[f"{name}_norm/{x}"] for x in parts)
+    return (x - mean) / np.sqrt(variance + 1e-3) * scale + offset
+
+
+def norm_relu(x, weights, name):
+    return relu(norm(x, weights, name))
+
+
+def dense(x, weights, name):
+    return x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
+
+
+def conv(x, weights, name):
+    """A convolution of stride 1 that keeps the size."""
+    kernel = weights[f"{name}/kernel"]
+    margin = len(kernel) // 2
+    padded = np.pad(x, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
+    windows_of = np.lib.stride_tricks.sliding_window_view
+    windows = windows_of(padded, kernel.shape[:2], (1, 2))
+    return np.einsum("bxycij,ijcd->bxyd", windows, kernel)
+
+
+def every_other(x):
+    """SAME padding of odd sizes centers windows on every other position."""
+    return x[:, ::2, ::2]
+
+
+def pool(x, window):
+    """Average pooling of stride 2 over what lies inside the map."""
+    rows, columns = (
+        oracle.query_positions(size, window, 2, 1, "same")
+        for size in x.shape[1:3]
+    )
+    low = window - 2
+    means = [
+        x[:, max(i - low, 0) : i + 2, max(j - low, 0) : j + 2].mean((1, 2))
+        for i in rows
+        for j in columns
+    ]
+    shape = (len(x), len(rows), len(columns), x.shape[-1])
+    return np.stack(means, axis=1).reshape(shape)
+
+
+def layer(x, model, name):
+    return checks.oracle_output(model.get_layer(name), {"inputs": x})
+
+
+def pooled(suffix, window):
+    """A layer, average pooling, its normalization and ReLU."""
+
+    def middle(x, weights, model, name):
+        x = pool(layer(x, model, f"{name}_{suffix}"), window)
+        return norm_relu(x, weights, f"{name}_{suffix}")
+
+    return middle
+
+
+def convolution(x, weights, model, name):
+    x = every_other(conv(x, weights, f"{name}_conv2"))
+    return norm_relu(x, weights, f"{name}_conv2")
+
+
+def axial(x, weights, model, name):
+    x = layer(x, model, f"{name}_height_attention")
+    x = norm(x, weights, f"{name}_height_attention")
+    return pooled("width_attention", 2)(x, weights, model, name)
+
+
+def parallel(x, weights, model, name):
+    name = f"{name}_parallel"
+    attended = pool(layer(x, model, f"{name}_attention"), 2)
+    attended = conv(attended, weights, f"{name}_mix")
+    convolved = every_other(conv(x, weights, f"{name}_conv"))
+    x = np.concatenate([convolved, attended], axis=-1)
+    return norm_relu(x, weights, name)
+
+
+MIDDLES = {
+    "L": pooled("lambda", 3),
+    "C": convolution,
+    "S": pooled("local_attention", 2),
+    "A": pooled("attention", 2),
+    "X": axial,
+    "P": parallel,
+}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("letter", MIDDLES)
+def test_a_strided_block_is_the_papers(letter):
+    tf.keras.mixed_precision.set_global_policy("float64")
+    spec = dataclasses.replace(
+        networks.ATTENTION, stages=(letter,), widths=(20,), strides=(2,)
+    )
+    bare = {"include_top": False, "include_preprocessing": False}
+    gated = {"se_ratio": 0.25, "se_stages": (2,)} if letter == "L" else {}
+    model = models.ResNet(spec, input_shape=(5, 7, 3), **bare, **gated)
+    networks.vary(model)
+    weights = networks.arrays(model)
+    images = networks.some_images(2, 5, 7, 3) / 64 - 2  # Inputs are float32.
+
+    name = "stage2_block1"
+    x = norm_relu(conv(images, weights, "stem_conv1"), weights, "stem_conv1")
+    residual = conv(pool(x, 2), weights, f"{name}_shortcut")
+    residual = norm(residual, weights, f"{name}_shortcut")
+    x = conv(x, weights, f"{name}_conv1")
+    x = norm_relu(x, weights, f"{name}_conv1")
+    x = MIDDLES[letter](x, weights, model, name)
+    x = norm(conv(x, weights, f"{name}_conv3"), weights, f"{name}_conv3")
+    if gated:
+        gates = relu(dense(x.mean(axis=(1, 2)), weights, f"{name}_se/reduce"))
+        gates = 1 / (1 + np.exp(-dense(gates, weights, f"{name}_se/expand")))
+        x = x * gates[:, None, None]
+    checks.assert_close(model(images), relu(residual + x), 1e-10)
