@@ -1,8 +1,4 @@
-"""The weights of lambda layers: shapes, first values, sharing.
-
-The attribute contract stands in the docstring of `LambdaLayer`; converters
-and saved files rely on it.
-"""
+"""The weights of lambda layers: shapes, first values, sharing."""
 
 import itertools
 
@@ -23,29 +19,21 @@ def weights_of(layer):
     return checks.split_point(layer, {})[0]
 
 
-def arrays_of(**arguments):
-    """Of a layer whose initializers give 0, 1, 2, 3."""
+@pytest.mark.parametrize("use_batch_norm", [False, True])
+def test_weights_have_the_documented_shapes(use_batch_norm):
+    """And each the values of its own initializer: 0, 1, 2, 3."""
+    arguments = {"scope": (3, 5), "use_batch_norm": use_batch_norm}
     for number, name in enumerate(NAMES):
         constant = tf.keras.initializers.Constant(number)
         arguments[f"{name}_initializer"] = constant
     layer = layers.LambdaLayer(10, **_SIZE, intra_depth=7, **arguments)
     layer.build((1, 4, 6, 11))
-    return weights_of(layer)
-
-
-@pytest.mark.parametrize("use_batch_norm", [False, True])
-def test_weights_have_the_documented_shapes(use_batch_norm):
-    """And each the values of its own initializer."""
-    expected = {
-        "query": (11, 2 * 3),
-        "key": (11, 3 * 7),
-        "value": (11, 5 * 7),
-        "embeddings": (3, 5, 3, 7),
-    }
+    weights = weights_of(layer)
+    shapes = [(11, 2 * 3), (11, 3 * 7), (11, 5 * 7), (3, 5, 3, 7)]
+    expected = dict(zip(NAMES, shapes, strict=True))
     if use_batch_norm:
         for part in ("mean", "variance", "gamma", "beta"):
             expected |= {f"query_{part}": (6,), f"value_{part}": (35,)}
-    weights = arrays_of(scope=(3, 5), use_batch_norm=use_batch_norm)
     assert {name: array.shape for name, array in weights.items()} == expected
     for number, name in enumerate(NAMES):
         assert np.all(weights[name] == number)

@@ -7,7 +7,6 @@ is written out in NumPy from its own paper.
 import numpy as np
 
 from tests.support import checks
-from tests.support import random_layers
 
 _PLAIN = {"use_batch_norm": False, "dtype": "float64"}
 _CONTENT = {"use_position": False}
@@ -15,7 +14,7 @@ _CONTENT = {"use_position": False}
 
 def built(x, **arguments):
     """A layer with random weights and the weights, as NumPy arrays."""
-    layer = random_layers.built(x, **_PLAIN, **arguments)
+    layer = checks.built(x, **_PLAIN, **arguments)
     return layer, checks.split_point(layer, {})[0]
 
 

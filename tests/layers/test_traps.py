@@ -14,8 +14,8 @@ from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
 from tests.support import cases
 from tests.support import checks
-from tests.support.random_layers import built
-from tests.support.random_layers import normal
+from tests.support.checks import built
+from tests.support.checks import normal
 
 pytestmark = pytest.mark.every_lane
 

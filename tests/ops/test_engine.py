@@ -1,12 +1,9 @@
-"""Every algorithm and every block size against the paper's einsum.
+"""Every algorithm and every block size against the paper's einsum, in float64.
 
-The einsum itself is held against the loops of `oracle.py` in `test_layers.py`;
-here float64 shows that the orders of summation are the same function, for
-geometries and block sizes that small layers never reach.
+The einsum itself is compared with the loops of `oracle.py` in `test_layers.py`.
 """
 
 import dataclasses
-import functools
 import itertools
 import math
 from unittest import mock
@@ -54,12 +51,6 @@ def value_and_gradients(axes, plan):
     return with_gradients(position(axes, plan), random_tensors(axes))
 
 
-@functools.cache
-def einsum_of(name):
-    """The same of the paper's einsum on a geometry."""
-    return value_and_gradients(GEOMETRIES[name], "einsum")
-
-
 def random_tensors(axes, dims=DIMS):
     """Queries, values and table, always the same."""
     rng = np.random.default_rng(3)
@@ -84,11 +75,34 @@ def assert_same(actual, expected):
     checks.assert_each_close(actual, expected, 1e-11)
 
 
+def cut(*sizes):
+    algorithms = ("lambda_first", "query_first")
+    return [ops.Plan(x, size) for x in algorithms for size in sizes]
+
+
+def fourier(*sizes):
+    return [ops.Plan("fourier", size) for size in sizes]
+
+
+# Every block size on one map; of other maps one that cuts both of their axes.
+# What transforms keeps the rows of a map together.
+BLOCKS = {
+    "same 7x9": [
+        *cut((1, 1), (2, 3), (4, 9), (7, 4), (5, 5)),
+        *fourier((7, 1), (7, 2), (7, 4), (7, 9)),
+    ],
+    "strided": [*cut((2, 3)), *fourier((8, 2))],
+    "dilated": [*cut((2, 3)), *fourier((16, 2))],
+    "valid": fourier((6, 2)),
+}
+
+
 @pytest.mark.parametrize("name", GEOMETRIES)
-def test_algorithms_are_the_same_function(name):
+def test_all_orders_of_summation_are_the_same_function(name):
     axes = GEOMETRIES[name]
-    for algorithm in ops.implementations(len(axes)):
-        assert_same(value_and_gradients(axes, algorithm), einsum_of(name))
+    expected = value_and_gradients(axes, "einsum")
+    for plan in (*ops.implementations(len(axes)), *BLOCKS.get(name, ())):
+        assert_same(value_and_gradients(axes, plan), expected)
 
 
 @pytest.mark.parametrize("algorithm", ops.implementations(2))
@@ -109,30 +123,6 @@ def test_no_examples_move_no_table(algorithm):
         for _ in range(20):
             tf.fill(table.shape, tf.constant(1e30, table.dtype))
         assert not np.any(run(*tensors))
-
-
-CUT, FOURIER = ("lambda_first", "query_first"), ("fourier",)
-
-
-# Every size on one map; of other maps one that cuts both of their axes. What
-# transforms keeps the rows of a map together.
-@pytest.mark.parametrize(
-    ("name", "algorithms", "blocks"),
-    [
-        ("same 7x9", CUT, [(1, 1), (2, 3), (4, 9), (7, 4), (5, 5)]),
-        ("strided", CUT, [(2, 3)]),
-        ("dilated", CUT, [(2, 3)]),
-        ("same 7x9", FOURIER, [(7, 1), (7, 2), (7, 4), (7, 9)]),
-        ("strided", FOURIER, [(8, 2)]),
-        ("dilated", FOURIER, [(16, 2)]),
-        ("valid", FOURIER, [(6, 2)]),
-    ],
-)
-def test_blocks_are_the_same_function(name, algorithms, blocks):
-    for algorithm, sizes in itertools.product(algorithms, blocks):
-        plan = ops.Plan(algorithm, sizes)
-        found = value_and_gradients(GEOMETRIES[name], plan)
-        assert_same(found, einsum_of(name))
 
 
 @pytest.mark.parametrize("name", ["volume", "wider than the map"])

@@ -25,10 +25,9 @@ every_implementation = pytest.mark.parametrize(
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A layer, its arguments, and what it is called on.
+    """A layer and what it is called on, in shapes without the batch axis.
 
-    Shapes are without the batch axis. `attention_mask` is a constant of the
-    model, everything else an input of it.
+    `attention_mask` is a constant of the model, everything else an input.
     """
 
     name: str

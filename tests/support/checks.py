@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import ops
+from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
 from tests.support import attention_oracle
 from tests.support import oracle
@@ -93,6 +94,18 @@ def randomize(layer, rng):
         else:
             value = rng.normal(size=shape)
         variable.assign(value.astype(np.float64))
+
+
+def normal(rng, *shape):
+    return rng.normal(size=shape).astype("float32")
+
+
+def built(x, layer=LambdaLayer, seed=5, call=None, **arguments):
+    """A layer with random weights, built for `x`."""
+    layer = layer(**arguments)
+    layer(tf.constant(x), **(call or {}))
+    randomize(layer, np.random.default_rng(seed))
+    return layer
 
 
 def reference_weights(layer):

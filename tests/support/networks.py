@@ -47,11 +47,7 @@ def tiny(input_shape=(16, 16, 3), classes=5, **arguments):
 
 @contextlib.contextmanager
 def shapes_alone():
-    """Networks that are built in here have no values: ten times as quick.
-
-    Names that Keras gives start anew before, and what it notes is gone after.
-    """
-    # With many objects around, to collect garbage takes longer than to build.
+    """Networks that are built in here have no values: ten times as quick."""
     tf.keras.backend.clear_session(free_memory=False)
     try:
         with tf.keras.StatelessScope(initialize_variables=False):

@@ -50,11 +50,7 @@ def write_run(path, **changes):
 
 
 def shake(model, generator):
-    """Gives every weight a value that training could have given it.
-
-    Fresh networks hide errors: their residual branches end in zeros and
-    their batch statistics are zeros and ones.
-    """
+    """Gives every weight a value that training could have given it."""
     for weight in model.weights:
         value = np.asarray(weight)
         if value.ndim < 2:  # biases and batch normalization
@@ -84,10 +80,7 @@ def card_of(folder):
 def answer(folder, signature="serving_default", **inputs):
     """The outputs of an export, which is loaded and then freed.
 
-    Where the collector frees it while a graph is built, finalizers run deep in
-    a chain of deallocations. CPython puts off those of the protobuf messages
-    that they use, protobuf's cache returns such a message once more, and it is
-    freed twice (protobuf 7.36, CPython 3.11).
+    Freed by a collector while a graph is built, protobuf 7.36 frees it twice.
     """
     run = tf.saved_model.load(str(folder)).signatures[signature]
     outputs = run(**{name: tf.constant(x) for name, x in inputs.items()})

@@ -37,9 +37,6 @@ _IMPORTED = {
     "examples/test_notebooks.py": "nbclient",
     "examples/test_serving_clients.py": "tensorflow_serving",
 }
-_IGNORED = tuple(
-    file for file, module in _IMPORTED.items() if not is_there(module)
-)
 
 # The first call of an example traces and compiles: no time limit.
 hypothesis.settings.register_profile(
@@ -52,8 +49,6 @@ hypothesis.settings.load_profile("suite")
 
 # What tests with a marker need, and whether it is there.
 _NEEDS = [
-    ("gpu", "a GPU", tf.config.list_physical_devices("GPU")),
-    ("tpu", "a TPU", tf.config.list_physical_devices("TPU")),
     ("garden", "TF_USE_LEGACY_KERAS=1", not KERAS_3),
     ("garden", "the extra `garden`", is_there("official")),
     ("keras_hub", "Keras 3", KERAS_3),
@@ -64,7 +59,10 @@ _NEEDS = [
 
 
 def pytest_ignore_collect(collection_path):
-    return collection_path.as_posix().endswith(_IGNORED) or None
+    for file, module in _IMPORTED.items():
+        if collection_path.match(file) and not is_there(module):
+            return True
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` reads the markers
@@ -95,22 +93,13 @@ def rng(request):
     return np.random.default_rng(request.config.getoption("seed"))
 
 
-def _replicas(count):
-    # The default collectives fail in a process that builds several strategies.
-    return tf.distribute.MirroredStrategy(
-        [f"CPU:{index}" for index in range(count)],
-        cross_device_ops=tf.distribute.ReductionToOneDevice(),
-    )
-
-
 @pytest.fixture(scope="session")
 def two_replicas():
-    return _replicas(2)
-
-
-@pytest.fixture(scope="session")
-def four_replicas():
-    return _replicas(4)
+    # The default collectives fail in a process that builds several strategies.
+    return tf.distribute.MirroredStrategy(
+        ["CPU:0", "CPU:1"],
+        cross_device_ops=tf.distribute.ReductionToOneDevice(),
+    )
 
 
 @pytest.fixture(scope="session")

@@ -110,7 +110,7 @@ def draw_inputs(seed, model, length=LENGTH):
 
 
 def assert_streams(model, inputs, pieces, tolerance):
-    """Holds a stream against the call on the whole; outputs, the last state."""
+    """Compares a stream with the call on the whole; returns both ends."""
     step = functools.partial(streaming.step, model)
     state = streaming.initial_state(model, inputs.shape[0])
     outputs, state = in_pieces(step, state, inputs, pieces)
