@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lambdanet_tf import layers
 from lambdanet_tf import training
 from lambdanet_tf.data import augment
 from tests.support import checks
@@ -19,23 +18,6 @@ pytestmark = pytest.mark.addons
 @pytest.fixture(scope="module")
 def tfa():
     return pytest.importorskip("tensorflow_addons")
-
-
-def test_stochastic_depth(tfa, rng):
-    """Theirs draws once for a batch, and scales in inference."""
-    layer, ours = tfa.layers.StochasticDepth(0.7), layers.StochasticDepth(0.3)
-    x = rng.uniform(1, 2, [8, 3]).astype("float32")
-
-    def theirs(x, training):
-        return layer([tf.zeros_like(x), x], training=training) / 0.7
-
-    checks.assert_close(theirs(x, training=False), ours(x), 1e-6)
-    for drop, is_of_the_batch in ((theirs, True), (ours, False)):
-        outputs = np.stack([drop(x, training=True) for _ in range(400)])
-        kept = np.any(outputs, axis=2)
-        checks.assert_close(outputs, kept[..., None] * x / 0.7, 1e-6)
-        assert np.all(kept == kept[:, :1]) == is_of_the_batch
-        assert abs(kept[:, 0].mean() - 0.7) < 4 * np.sqrt(0.7 * 0.3 / 400)
 
 
 def test_averages(tfa, rng):

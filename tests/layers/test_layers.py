@@ -88,8 +88,8 @@ def drawn_layers(draw, rank):
         arguments["causal"] = draw(strategies.booleans())
     masked = draw(odd(None, None, "mask", "padding", "both"))
     if masked in ("mask", "both"):
-        examples = [batch] * draw(strategies.booleans())
-        sizes = [*examples, positions, num_context]
+        sizes = [*draw(odd((), (1,), (batch,))), draw(odd(1, positions))]
+        sizes += [num_context]
         call["attention_mask"] = rng.integers(0, 2, sizes)
     training = draw(strategies.booleans())
     if masked in ("padding", "both"):

@@ -146,7 +146,8 @@ def lambda_layer(
             "query_gamma", "_beta", "_mean", "_variance" and those of "value"
             when batch-normalised; "embeddings", the table [*relative, k, u];
             "position_bias" [k].
-        attention_mask: [n, m] or [b, n, m]; 1 = may interact.
+        attention_mask: [n, m] or [b, n, m]; 1 = may interact. A batch or a
+            number of queries of 1 stands for all.
         context_mask: [b, *spatial]; 1 = real. Without a context it is that of
             the queries, too, which matters to batch statistics alone.
         embeddings: explicit [n, m, k] or [b, n, m, k], with u after it when
@@ -193,8 +194,10 @@ def lambda_layer(
             return False
         if attention_mask is None:
             return real[b, m]
-        own = attention_mask[b] if attention_mask.ndim == 3 else attention_mask
-        return real[b, m] and own[n, m]
+        own = attention_mask
+        if own.ndim == 3:
+            own = own[b % len(own)]
+        return real[b, m] and own[n % len(own), m]
 
     def lambdas(b, n):
         """The lambda [k, v] of query n: content plus position."""
