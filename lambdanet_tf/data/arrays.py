@@ -18,17 +18,7 @@ _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 class ArraySource(IndexedSource):
-    """Images in memory.
-
-    Args:
-        images: array `(number, height, width, channels)`, or without channels,
-            in [0, 255].
-        labels: array `(number,)` of class indices.
-
-    Raises:
-        ValueError: if the arrays do not fit together, hold no image, or what
-            cannot be pixels or labels.
-    """
+    """Images in [0, 255] in memory, with or without channels, and labels."""
 
     def __init__(self, images: np.ndarray, labels: np.ndarray):
         images, labels = np.asarray(images), np.asarray(labels)
@@ -66,11 +56,11 @@ def array_set(
     """Builds an `ImageSet` of images in memory.
 
     Args:
-        train: images and labels, as `ArraySource` takes them.
+        train: images `(number, height, width, channels)`, or without channels,
+            in [0, 255], and class indices `(number,)`.
         test: images and labels, or None for a fifth of `train`.
         classes: the names of the labels, or None for their numbers.
-        validation_split: fraction of the training images of each class that
-            becomes validation images.
+        validation_split: as for `load_images`.
         name: of the set.
 
     Examples:
@@ -106,11 +96,7 @@ def load_digits(validation_split: float = 0.1) -> sets.ImageSet:
     """Loads scikit-learn's handwritten digits: 1,797 gray images of 8x8.
 
     Args:
-        validation_split: fraction of the training images of each class that
-            becomes validation images.
-
-    Returns:
-        An `ImageSet`; a fifth of the images of each class are test images.
+        validation_split: as for `load_images`.
     """
     digits = require("sklearn.datasets", extra="data").load_digits()
     images = digits.images.astype(np.float32) * (255 / 16)

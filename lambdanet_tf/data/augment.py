@@ -62,14 +62,8 @@ def random_affine(
 ) -> tf.Tensor:
     """Rotates, zooms and shifts an image about its center, at random.
 
-    What comes in from outside the image is 0. The zoom is drawn for each axis.
-
-    Args:
-        pixels: tensor `(height, width, channels)`.
-        seed: int tensor `(2,)`.
-        rotation: at most this many degrees to either side.
-        shift: at most this many pixels along each axis.
-        zoom: sizes from `1 - zoom` to `1 + zoom` times the original.
+    By at most `rotation` degrees and `shift` pixels, and by factors from
+    `1 - zoom` to `1 + zoom`. What comes in from outside the image is 0.
     """
     draws = tf.random.stateless_uniform([5], seed, -1.0, 1.0)
     angle = draws[0] * (rotation * np.pi / 180)
@@ -107,19 +101,13 @@ def affine_matrix(
 
 
 def randaugment(pixels: tf.Tensor, layers: int, magnitude: float) -> tf.Tensor:
-    """Distorts an image at random; pixels become uint8.
+    """Distorts colored pixels at random, `layers` times; they become uint8.
 
     It draws from TensorFlow's global generator: after a stop and a resume the
     distortions go on at random, but are not repeated exactly. It differs from
-    the reference in two more ways, which are left as they are: what a shift
+    the reference, whose magnitudes are 0 to 10, in two more ways: what a shift
     uncovers is mirrored instead of gray, and beyond magnitude 10 the threshold
     of `Solarize` starts again at 0.
-
-    Args:
-        pixels: tensor `(height, width, 3)`.
-        layers: number of distortions, one after the other.
-        magnitude: their strength, 0 to 10 in the reference; the paper's
-            15 goes beyond.
     """
     augment = require("official.vision.ops.augment", extra="garden")
     distortion = augment.RandAugment(

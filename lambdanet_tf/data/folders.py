@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import check_int
 from lambdanet_tf.data import sets
 from lambdanet_tf.data.images import EncodedImage
@@ -130,7 +131,7 @@ def find_images(folder: str) -> list[str]:
     """Lists the image files in a folder and below it; hidden ones are not."""
     found = [file for file in _files(folder) if _ending(file) in _ENDINGS]
     if not found:
-        raise ValueError(
+        raise UserError(
             f"{folder} must be a folder with images ({', '.join(_ENDINGS)}) in "
             "it or below. Received: none."
         )

@@ -143,11 +143,7 @@ Image = ArrayImage | EncodedImage
 def open_image(
     encoded: tf.Tensor, channels: int = 3, bits: int = 16
 ) -> EncodedImage:
-    """Opens the bytes, a scalar string tensor, of an image file.
-
-    BMP, GIF, TIFF and WebP become PNG by Pillow, in Python: their first frame
-    or page.
-    """
+    """Opens the bytes of an image file, which Pillow may have to convert."""
 
     def by_pillow():
         png = tf.numpy_function(as_png, [encoded], tf.string, stateful=False)
@@ -167,14 +163,7 @@ def highest_of_16_bits(encoded: bytes) -> int:
 
 
 def as_png(encoded: Any) -> bytes:
-    """Converts a BMP, GIF, TIFF or WebP file to an uncompressed PNG file.
-
-    Args:
-        encoded: bytes of the file.
-
-    Raises:
-        ValueError: if it is none of these, or cannot be read faithfully.
-    """
+    """Converts the first frame of a BMP, GIF, TIFF or WebP file to PNG."""
     if isinstance(encoded, np.ndarray):  # Called without a graph.
         encoded = encoded.item()
     pillow = require("PIL.Image", extra="data")
@@ -233,8 +222,7 @@ def image_dtype(precision: str) -> str:
 class EvaluationCrop:
     """Crops and resizes an image to the pixels that a network is evaluated on.
 
-    Call it with an `ArrayImage` or an `EncodedImage`; it returns a tensor
-    `(height, width, channels)` in [0, 255].
+    Called with an image it returns `(height, width, channels)` in [0, 255].
 
     Attributes:
         size: (height, width) of the result.

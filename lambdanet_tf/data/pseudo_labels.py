@@ -44,8 +44,7 @@ def read_pseudo_labels(
         A source of the images, with the probabilities that the teacher gave.
 
     Raises:
-        ValueError: if the folder holds no such files, not all of them, or
-            those of other classes.
+        ValueError: if the folder lacks such files, or has other classes.
     """
     files = matching(folder, "pseudo-*-of-*.tfrecord")
     found = sets.read_class_names(folder) if files else None
@@ -75,13 +74,11 @@ def unlabelled_images(
     """Opens images without labels.
 
     Args:
-        images: a folder with image files in it or below, all of which are
-            meant; or an image set as `load_images` takes it, whose training
-            images are meant and whose labels are not used.
+        images: a folder with image files in it or below, or an image set as
+            `load_images` takes it, whose training images are meant.
         channels: of the images in a folder: 3 for color, 1 for gray.
         data_dir: where TensorFlow Datasets keeps its sets.
-        validation_split: fraction of a set's training images that is held out
-            for validation.
+        validation_split: as for `load_images`.
 
     Returns:
         A source whose labels mean nothing.

@@ -45,13 +45,13 @@ class RecordSource(Source):
     file the records before the damage are read.
 
     Args:
-        files: their paths.
+        files: paths.
         sizes: the number of images in each file.
         parse: maps a record to the bytes of an image file and the label.
         shuffle_buffer: elements among which the next one is drawn.
         channels: 3 for color, 1 for gray.
-        skipped: in each file, the number of records before those that are
-            read; None for 0, and to read each file to its end.
+        skipped: records before those of each file that are read; with None
+            the files are read whole.
     """
 
     may_be_corrupt = True

@@ -47,9 +47,9 @@ class Shard:
 class Source(abc.ABC):
     """Labelled images that can be read any number of times.
 
-    An element is a pair: the position, int64, the number of the element in the
-    stream of all shards together, from which every random choice about the
-    image is derived; and the item, which `decode` opens.
+    An element is a pair: its position in the stream of all shards together,
+    int64, from which all that is random about the image is derived; and the
+    item, which `decode` opens.
 
     Attributes:
         num_images: number of images.
@@ -74,11 +74,8 @@ class Source(abc.ABC):
     ) -> tf.data.Dataset:
         """Returns an endless dataset of elements, in a new order every pass.
 
-        Args:
-            seed: of the orders.
-            start: number of elements, of all shards together, to leave out at
-                the beginning: a multiple of the number of shards.
-            shard: what to read; None for all.
+        `start` elements of all shards together are left out at the beginning,
+        a multiple of the number of shards.
         """
 
     @abc.abstractmethod
@@ -87,10 +84,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def decode(self, item: Any) -> tuple[Image, tf.Tensor]:
-        """Returns the image of an item, and its label.
-
-        The label is a class, int32, or float32 probabilities `(classes,)`.
-        """
+        """Returns image and label: an int32, or probabilities `(classes,)`."""
 
     def shard_size(self, shard: Shard) -> int:
         """Returns the number of elements that `scan` has for a shard."""
@@ -111,11 +105,7 @@ class Source(abc.ABC):
         elements: tf.data.Dataset,
         prepare: Callable[[Image, tf.Tensor, tf.Tensor], Any],
     ) -> tf.data.Dataset:
-        """Maps a function over images, in parallel; skips corrupt ones.
-
-        `prepare` takes image, label and position of an element of `stream` or
-        `scan`.
-        """
+        """Maps images, labels and positions; skips corrupt images."""
 
         def example(position, item):
             image, label = self.decode(item)
@@ -134,11 +124,11 @@ class IndexedSource(Source):
 
     The order of a pass is a pseudo-random permutation that is computed, not
     stored, so that a stream begins anywhere without reading what is before.
-    An item is a row of the columns, with its number as "index".
 
     Args:
-        columns: arrays with a row for each image, "label" among them, the
-            number of its class; also an attribute.
+        columns: arrays with a row for each image, among them the "label" that
+            is its class; also an attribute. An item is a row, with its number
+            as "index".
     """
 
     def __init__(self, columns: Mapping[str, np.ndarray]):
@@ -190,11 +180,11 @@ class IndexedSource(Source):
 
 
 def element_seed(seed: int, position: tf.Tensor) -> tf.Tensor:
-    """Returns the seed of everything random about one element of a stream.
+    """Returns the seed of all that is random about an element of a stream.
 
     Args:
         seed: int, of the stream.
-        position: int64 scalar, of the element in the stream.
+        position: int64 scalar, of the element.
     """
     mixed = tf.stack([tf.cast(seed, tf.int64), position])
     return tf.random.experimental.stateless_fold_in(mixed, 1)
