@@ -39,13 +39,13 @@ def test_an_augmentation_is_a_function_of_its_seed(function):
     assert any(not np.array_equal(other, eager) for other in others)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_pad_and_crop_shifts(seed):
+def test_pad_and_crop_shifts():
     image = ramp(7, 5)
-    moved = augment.pad_and_crop(image, tf.constant([0, seed]), 2).numpy()
     padded = np.pad(image, ((2, 2), (2, 2), (0, 0)))
     shifted = [padded[i : i + 7, j : j + 5] for i, j in np.ndindex(5, 5)]
-    assert any(np.array_equal(moved, x) for x in shifted)
+    for seed in range(5):
+        moved = augment.pad_and_crop(image, tf.constant([0, seed]), 2).numpy()
+        assert any(np.array_equal(moved, x) for x in shifted)
 
 
 def transform(image, angle=0.0, shift=(0.0, 0.0), zoom=(1.0, 1.0)):
