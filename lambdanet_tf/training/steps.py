@@ -143,11 +143,10 @@ class Evaluation:
             sums += found.numpy()
             on_batch(*batch, probabilities)
             self._check()
-        names = ["loss", "accuracy", "top5_accuracy"]
-        if len(self._pipeline.images.classes) <= 5:
-            names.pop()
         means = (sums / sums[3]).tolist()
-        metrics = {prefix + name: means[i] for i, name in enumerate(names)}
+        metrics = {f"{prefix}loss": means[0], f"{prefix}accuracy": means[1]}
+        if len(self._pipeline.images.classes) > 5:
+            metrics[f"{prefix}top5_accuracy"] = means[2]
         return {**metrics, f"{prefix or 'test_'}images": int(sums[3])}
 
     def test(self, source: data.Source) -> tuple[dict[str, Any], Predictions]:
