@@ -2,7 +2,7 @@
 
 import sys
 
-from lambdanet_tf.cli import export
+from lambdanet_tf.__main__ import main
 
 if __name__ == "__main__":
-    sys.exit(export())
+    sys.exit(main("export"))

@@ -9,27 +9,18 @@ import signal
 import sys
 
 
-def main() -> int:
-    """Runs the command that the first argument of this process names."""
-    if sys.argv[1:2] == ["train"]:
-        return _stops_with_75("main")
-    return importlib.import_module("lambdanet_tf.cli").main()
+def main(*command: str) -> int:
+    """Runs a command, by default the one that this process' arguments name.
 
-
-def train() -> int:
-    """Runs the command `train`."""
-    return _stops_with_75("train")
-
-
-def _stops_with_75(command):
-    """Lets SIGTERM end this process with 75, without a run to save.
-
-    In the end the exit code stands, and SIGTERM is ignored.
+    SIGTERM ends a training with 75, also before there is a run to save. In the
+    end the exit code stands, and SIGTERM is ignored.
     """
+    words = [*command, *sys.argv[1:]]
+    if words[:1] != ["train"]:
+        return importlib.import_module("lambdanet_tf.cli").main(words)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(75))
     try:
-        cli = importlib.import_module("lambdanet_tf.cli")
-        return getattr(cli, command)()
+        return importlib.import_module("lambdanet_tf.cli").main(words)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 

@@ -19,6 +19,8 @@ class UserError(ValueError):
     keeps its traceback.
     """
 
+    exit_code = 2
+
 
 @contextlib.contextmanager
 def users_input() -> Iterator[None]:

@@ -15,9 +15,23 @@ import tensorflow as tf
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.environment import require
 
+try:
+    import fcntl
+except ImportError:  # On Windows nothing is locked.
+    fcntl = None
+
 
 class FileError(UserError, OSError):
     """A file or a folder cannot be written; the text says which, and why."""
+
+
+@contextlib.contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Turns an error of a file system into a `FileError` that names a path."""
+    try:
+        yield
+    except (tf.errors.OpError, OSError) as error:
+        raise FileError(f"Cannot write {path}: {reason(error)}.") from error
 
 
 @contextlib.contextmanager
@@ -32,10 +46,9 @@ def whole_file(path: str) -> Iterator[str]:
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}-{uuid.uuid4().hex[:8]}")
     try:
-        yield temporary
-        tf.io.gfile.rename(temporary, path, overwrite=True)
-    except (tf.errors.OpError, OSError) as error:
-        raise FileError(f"Cannot write {path}: {reason(error)}.") from error
+        with writing(path):
+            yield temporary
+            tf.io.gfile.rename(temporary, path, overwrite=True)
     finally:
         with contextlib.suppress(tf.errors.OpError, OSError):
             tf.io.gfile.remove(temporary)  # It is there after an error only.
@@ -54,12 +67,41 @@ def write_whole(path: str, content: bytes) -> None:
         stream.write(content)
 
 
+@contextlib.contextmanager
+def locked(folder: str) -> Iterator[None]:
+    """Locks a local folder for this process; the lock ends with the process.
+
+    On Windows, and on file systems that are not local, nothing is locked.
+
+    Raises:
+        UserError: if another process has the lock.
+    """
+    if fcntl is None or "://" in folder:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"Another process writes to {folder}. Wait for its end, or "
+                "choose another folder."
+            ) from None
+        except OSError:  # A file system over a network without locks.
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
 def matching(folder: str, pattern: str) -> list[str]:
     """Returns the sorted paths in a folder whose names match a pattern.
 
     A folder that does not exist holds nothing. `tf.io.gfile.glob` would take
     brackets in the path of the folder for a pattern, too.
     """
+    check_file_system(folder)
     if not tf.io.gfile.isdir(folder):
         return []
     names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
@@ -74,10 +116,8 @@ def read_text(path: str) -> str:
     Raises:
         UserError: if it cannot be read.
     """
-    try:
-        with tf.io.gfile.GFile(path, "rb") as stream:
-            # Notepad of Windows begins with a byte order mark.
-            return stream.read().decode("utf-8-sig")
+    try:  # Notepad of Windows begins with a byte order mark.
+        return _read(path).decode("utf-8-sig")
     except (tf.errors.OpError, OSError, UnicodeDecodeError) as error:
         raise UserError(f"Cannot read {path!r}: {reason(error)}.") from error
 
@@ -89,8 +129,7 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
         UserError: if it is missing, damaged, or holds anything but numbers.
     """
     try:
-        with tf.io.gfile.GFile(path, "rb") as stream:
-            content = io.BytesIO(stream.read())
+        content = io.BytesIO(_read(path))
         with zipfile.ZipFile(content):  # Else NumPy tries other formats.
             return dict(np.load(content))
     except (
@@ -101,6 +140,12 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
             f"{path} must be a whole .npz file of numbers. Received: "
             f"{reason(error)}."
         ) from error
+
+
+def _read(path):
+    check_file_system(path)
+    with tf.io.gfile.GFile(path, "rb") as stream:
+        return stream.read()
 
 
 def reason(error: Exception) -> str:

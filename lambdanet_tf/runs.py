@@ -1,6 +1,6 @@
 """The folder of a training run: its files, and writing them without loss.
 
-    runs/<YYYYmmdd-HHMMSS>/
+    runs/<YYYYmmdd-HHMMSS-microseconds>/
         run.json            the model, the recipe, the status, the results
         best.weights.npz    the weights to serve, by name
         metrics.csv         one line for each epoch
@@ -21,11 +21,9 @@ import csv
 import dataclasses
 import datetime
 import io
-import itertools
 import json
 import os
 import time
-import uuid
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -40,11 +38,6 @@ from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import check_types
 from lambdanet_tf.arguments import one_of
 
-try:
-    import fcntl
-except ImportError:  # On Windows nothing is locked.
-    fcntl = None
-
 RUN_FILE = "run.json"
 WEIGHTS_FILE = models.RUN_WEIGHTS
 EXAMPLES_FILE = "examples.npz"
@@ -55,8 +48,8 @@ PREDICTIONS_FILE = "predictions.png"
 CONFUSION_FILE = "confusion.png"
 WRONG_FILE = "wrong_images.csv"
 CHECKPOINTS = "checkpoints"
-EVENTS = "tensorboard"
-STATUSES = ("running", "finished", "stopped", "failed")
+_EVENTS = "tensorboard/events.out.tfevents.{step:012d}"
+_STATUSES = ("running", "finished", "stopped", "failed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +57,7 @@ class Run:
     """A training run: what run.json holds.
 
     Attributes:
-        status: one of `STATUSES`.
+        status: "running", "finished", "stopped" or "failed".
         model: name of the network, see `lambdanet_tf.models.names`.
         arguments: of its builder.
         classes: the names of the classes, in the order of the outputs.
@@ -100,7 +93,7 @@ class Run:
 
     def __post_init__(self):
         check_types(self)
-        one_of("status", self.status, STATUSES)
+        one_of("status", self.status, _STATUSES)
 
     def load_model(self) -> tf.keras.Model:
         """Builds the network and loads its weights.
@@ -139,85 +132,42 @@ class RunFolder:
 
     Args:
         path: on any file system that `tf.io.gfile` knows.
+
+    Raises:
+        ValueError: if it does not know that of the path.
     """
 
     def __init__(self, path: str | os.PathLike):
         self.path = os.fspath(path)
         files.check_file_system(self.path)
-        self._events = None
 
     @classmethod
-    def new(
-        cls, base: str | os.PathLike, now: time.struct_time | None = None
-    ) -> "RunFolder":
-        """Makes a folder `<base>/<date>-<time>` that no other process has.
-
-        On a file system that is not local, where two processes can make the
-        same folder, a random number in its name tells them apart.
-
-        Raises:
-            OSError: if the folder cannot be made.
-        """
-        stamp = time.strftime("%Y%m%d-%H%M%S", now or time.localtime())
-        first = path = os.path.join(base, stamp)
-        if "://" in path:
-            return cls(f"{path}-{uuid.uuid4().hex[:8]}")
-        for number in itertools.count(2):
-            try:
-                os.makedirs(path)
-                break
-            except FileExistsError:
-                path = f"{first}-{number}"
-            except OSError as error:
-                raise files.FileError(
-                    f"Cannot make a folder in --runs-dir {base}: {error}."
-                ) from error
-        return cls(path)
+    def new(cls, base: str | os.PathLike) -> "RunFolder":
+        """Names a folder by the time, to the microsecond, in another one."""
+        now = datetime.datetime.now()
+        return cls(os.path.join(base, f"{now:%Y%m%d-%H%M%S-%f}"))
 
     @contextlib.contextmanager
     def claim(self) -> Iterator[None]:
         """Makes the folder, and keeps other processes out while it lasts.
-
-        The lock ends with its process. On Windows, and on file systems that are
-        not local, nothing is locked.
 
         Raises:
             ValueError: if another process trains in the folder, or it holds
                 files, but no run.
             OSError: if it cannot be made.
         """
-        try:
+        with files.writing(self.path):
             tf.io.gfile.makedirs(self.path)
             names = sorted(tf.io.gfile.listdir(self.path))
-            names = [name for name in names if not name.startswith(".")]
-        except (OSError, tf.errors.OpError) as error:
-            raise files.FileError(
-                f"Cannot make the folder {self.path}: {files.reason(error)}."
-            ) from error
+        names = [name for name in names if not name.startswith(".")]
         if names and not self.exists():
             raise UserError(
                 f"{self.path} is not the folder of a run: it has no "
                 f"{RUN_FILE}, but {', '.join(names[:3])}. Choose a new or an "
                 "empty folder."
             )
-        if fcntl is None or "://" in self.path:
+        with files.locked(self.path):
             yield
-            return
-        lock = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise UserError(
-                f"Another process writes to {self.path}. Wait for its end, or "
-                "choose another folder."
-            ) from None
-        except OSError:  # A file system over a network without locks.
-            pass
-        try:
-            yield
-        finally:
-            os.close(lock)
 
     def file(self, name: str) -> str:
         """Returns the path of a file, such as `WEIGHTS_FILE`."""
@@ -275,37 +225,23 @@ class RunFolder:
         self.write_bytes(EXAMPLES_FILE, content.getvalue())
 
     def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Writes metrics.csv from one dictionary for each epoch."""
+        """Writes metrics.csv, a line for each epoch; the last for TensorBoard.
+
+        Its log has a file for each epoch, which a resumed run writes again.
+        """
         columns = list(dict.fromkeys(key for row in rows for key in row))
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
         self.write_text(METRICS_FILE, text.getvalue())
-
-    def write_events(self, rows: Sequence[Mapping[str, float]]) -> None:
-        """Adds the last line of metrics.csv to the logs for TensorBoard.
-
-        The first call of a process writes all lines anew.
-
-        `tf.summary.scalar` needs the package tensorboard, which TensorFlow
-        does not always bring.
-        """
-        metadata = tf.compat.v1.SummaryMetadata(
-            plugin_data={"plugin_name": "scalars"}
-        )
-        if self._events is None:
-            for path in files.matching(self.file(EVENTS), "*"):
-                tf.io.gfile.remove(path)
-            self._events = tf.summary.create_file_writer(self.file(EVENTS))
-        else:
-            rows = rows[-1:]
-        with self._events.as_default():
-            for row in rows:
-                for name, value in row.items():
-                    number = tf.constant(value, tf.float32)
-                    tf.summary.write(name, number, row["step"], metadata)
-        self._events.flush()
+        event = tf.compat.v1.Event(step=rows[-1]["step"], wall_time=time.time())
+        for name, value in rows[-1].items():
+            event.summary.value.add(tag=name, simple_value=value)
+        path = self.file(_EVENTS.format(**rows[-1]))
+        tf.io.gfile.makedirs(os.path.dirname(path))
+        with files.writing(path), tf.io.TFRecordWriter(path) as writer:
+            writer.write(event.SerializeToString())
 
 
 def newest_run(
@@ -316,22 +252,14 @@ def newest_run(
     Raises:
         ValueError: if there is none; the message says what there is.
     """
-    counted, others = [], []
-    for folder in map(RunFolder, files.matching(os.fspath(runs), "*")):
-        if not folder.exists():
-            continue
-        try:
-            run = folder.read()
-        except UserError as error:  # of a former version, or damaged
-            others.append(str(error))
-            continue
-        others.append(f"{os.path.basename(run.folder)}: {run.status}")
-        if unfinished or run.status == "finished":
-            counted.append(run)
+    folders = map(RunFolder, files.matching(os.fspath(runs), "*"))
+    found = [folder.read() for folder in folders if folder.exists()]
+    counted = [run for run in found if unfinished or run.status == "finished"]
     if not counted:
+        there = (f"{os.path.basename(x.folder)}: {x.status}" for x in found)
         raise UserError(
             f"`runs` must hold a finished run. Received {runs}, which holds "
-            f"{'; '.join(others) or 'no run at all'}. Train one with `python "
+            f"{'; '.join(there) or 'no run at all'}. Train one with `python "
             "train.py`, or name a run folder."
         )
     return max(counted, key=lambda run: run.started)

@@ -1,43 +1,32 @@
 """The command line: `lambdanet train`, or `python -m lambdanet_tf train`.
 
-`train.py` and `export.py`, or `lambdanet-train` and `lambdanet-export`, are two
-of its commands. Nothing here imports TensorFlow, which takes seconds, before
-the flags are read.
+`train.py` and `export.py` are two of its commands. Each command is a function
+of a parser, to which it adds its flags, and of the words to parse; its
+docstring is its help. Nothing here imports TensorFlow, which takes seconds,
+before the flags are read.
 """
 
+import inspect
 import sys
 from collections.abc import Sequence
 
 from lambdanet_tf import config
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.cli import exports
-from lambdanet_tf.cli import inspection
 from lambdanet_tf.cli import training
-from lambdanet_tf.config import EXIT_USAGE
-from lambdanet_tf.config import program
 
-_OVERVIEW = """\
-usage: lambdanet COMMAND [flags]
-
-  train     trains a network by a recipe
-  export    exports a trained network for TF Serving, and verifies the export
-  predict   names the classes of image files, with an export
-  verify    compares an export with Keras again
-  label     labels images with a trained network, for a student to train on
-  check     names the images of a set that cannot be read
-  summary   prints what a network costs
-
-lambdanet COMMAND --help has the flags.
-"""
-# The parser of each command, and what it does with what was parsed.
 _COMMANDS = {
-    "train": (training.train_parser, training.train),
-    "export": (exports.export_parser, exports.export),
-    "predict": (exports.predict_parser, exports.predict),
-    "verify": (exports.verify_parser, exports.verify),
-    "label": (training.label_parser, training.label),
-    "check": (inspection.check_parser, inspection.check),
-    "summary": (inspection.summary_parser, inspection.summary),
+    command.__name__: command
+    for command in (
+        training.train,
+        exports.export,
+        exports.predict,
+        exports.serve,
+        exports.verify,
+        training.label,
+        training.check,
+        training.summary,
+    )
 }
 
 
@@ -50,27 +39,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    name, *rest = list(sys.argv[1:] if arguments is None else arguments) or [""]
-    if name in ("", "-h", "--help"):
-        print(_OVERVIEW, end="")
-        return 0 if name else EXIT_USAGE
-    if name not in _COMMANDS:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    name = words.pop(0) if words else ""
+    if name in _COMMANDS:
+        command, prog = _COMMANDS[name], config.program(name)
+        parser = config.Parser(prog=prog, description=inspect.getdoc(command))
+        return config.run(lambda: command(parser, words), prog)
+    if name not in ("", "-h", "--help"):
         hint = did_you_mean(name, _COMMANDS)
         print(f"lambdanet: No command {name!r}.{hint}", file=sys.stderr)
-        return EXIT_USAGE
-    return _run(name, rest)
-
-
-def train(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command `train`; see `main`."""
-    return _run("train", arguments)
-
-
-def export(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command `export`; see `main`."""
-    return _run("export", arguments)
-
-
-def _run(name, arguments):
-    parser, action = _COMMANDS[name]
-    return config.run(lambda: action(parser().parse(arguments)), program(name))
+        return config.EXIT_USAGE
+    print("usage: lambdanet COMMAND [flags]\n")
+    for each, command in _COMMANDS.items():
+        print(f"  {each:10}{inspect.getdoc(command).splitlines()[0]}")
+    print("\nlambdanet COMMAND --help has the flags.")
+    return 0 if name else config.EXIT_USAGE

@@ -1,107 +1,66 @@
-"""The commands `export`, `predict` and `verify`."""
+"""The commands `export`, `predict`, `serve` and `verify`."""
 
-import argparse
+import importlib
 import importlib.util
+import os
 import sys
+from collections.abc import Sequence
 
 from lambdanet_tf import config
 from lambdanet_tf import serving
-from lambdanet_tf.arguments import UserError
-from lambdanet_tf.config import program
 from lambdanet_tf.serving.options import FORMATS
 from lambdanet_tf.serving.options import ExportOptions
-from lambdanet_tf.serving.options import ExportTask
-
-_EXPORT = f"""\
-Exports a trained model for TF Serving, and verifies the export.
-
-  export.py                          the newest finished run
-  export.py --run-dir runs/mine      another run
-  export.py --formats tflite onnx    with files for other runtimes
-
-exit codes: 0 exported; {config.EXIT_BAD} the export differs from Keras;
-{config.EXIT_USAGE} wrong use
-"""
-_PREDICT = f"""\
-Names the most likely classes of image files, with an export.
-
-  lambdanet predict exported/NAME/1 cat.jpg dog.png
-  lambdanet predict exported/NAME/1 my/images --csv > classes.csv
-  lambdanet predict     the test images that the newest export holds
-
-exit codes: 0 all were read; {config.EXIT_BAD} some cannot be read
-"""
-_VERIFY = f"""\
-Compares an export with what Keras computed when it was made.
-
-exit codes: 0 the same; {config.EXIT_BAD} it differs
-"""
-_NEWEST = "its version folder, exported/NAME/VERSION (the newest)"
 
 
-def export_parser() -> config.Parser:
-    """Returns the parser of `export`."""
-    parser = config.Parser(
-        prog=program("export"), usage="%(prog)s [flags]", description=_EXPORT
-    )
-    what = parser.add_argument_group("what to export, and where")
-    config.add_flags(what, ExportTask)
-    how = parser.add_argument_group("how")
-    config.add_flags(
-        how, ExportOptions, defaults={"evaluation_crop": "the run's, or 1"}
-    )
-    how.add_argument(
+def export(parser: config.Parser, words: Sequence[str] | None) -> int:
+    """Exports a trained network for TF Serving, and verifies the export.
+
+      export.py                          the newest finished run
+      export.py --run-dir runs/mine      another run
+      export.py --formats tflite onnx    with files for other runtimes
+
+    exit codes: 0 exported; 1 the export differs from Keras; 2 wrong use
+    """
+    parser.usage = "%(prog)s [flags]"
+    for name, default, text in (
+        ("run_dir", "", "folder of a run (of the newest finished one)"),
+        ("runs_dir", "runs", "the folder of all runs"),
+        ("unfinished", False, "export a run that has not finished"),
+        ("destination", "exported", "folder of <name>/<version>"),
+        ("name", "", "of the model on the server (the network's)"),
+    ):
+        config.add_flag(parser, name, default, text)
+    text = "of the export (the one after the highest)"
+    config.add_flag(parser, "version", None, text, kind=int)
+    config.add_flags(parser, ExportOptions)
+    parser.add_argument(
         "--formats",
         nargs="+",
         choices=tuple(FORMATS),
-        default=argparse.SUPPRESS,
+        default=(),
         metavar="NAME",
         help="files for other runtimes: tflite, onnx (extra `onnx`)",
     )
-    return parser
-
-
-def export(given: argparse.Namespace) -> int:
-    """Exports a run and verifies the export; returns the exit code."""
-    task = ExportTask(**config.given(given, ExportTask))
-    changes = config.given(given, ExportOptions)
-    if "formats" in given:
-        changes["formats"] = given.formats
-    run = _run_to_export(task)
-    options = serving.options_for(run, **changes)
+    given = parser.parse_args(words)
+    changes = config.given(given, ExportOptions) | {"formats": given.formats}
+    runs = importlib.import_module("lambdanet_tf.runs")
+    if given.run_dir:
+        run = runs.RunFolder(given.run_dir).read()
+    else:
+        run = runs.newest_run(given.runs_dir, given.unfinished)
     if importlib.util.find_spec("tensorflow_serving") is None:
         print("No warm-up requests: install the extra `serving` to add them.")
     print(f"Exporting {run.weights}")
     folder = serving.export_run(
         run,
-        task.destination,
-        task.name or None,
-        task.version,
-        options,
-        unfinished=task.unfinished,
+        given.destination,
+        given.name or None,
+        given.version,
+        serving.options_for(run, **changes),
+        given.unfinished,
     )
     print(f"Wrote {folder}")
     return _compare(folder)
-
-
-def _run_to_export(task):
-    """Returns the run of a task, or its weights file as if it were one."""
-    runs = importlib.import_module("lambdanet_tf.runs")
-    if task.run_dir:
-        return runs.RunFolder(task.run_dir).read()
-    if not task.weights:
-        return runs.newest_run(task.runs_dir, task.unfinished)
-    labels = ()
-    if task.labels:
-        files = importlib.import_module("lambdanet_tf.files")
-        labels = tuple(files.read_text(task.labels).splitlines())
-    return runs.Run(
-        "finished",
-        task.model,
-        task.model_arguments,
-        labels,
-        weights=task.weights,
-    )
 
 
 def _compare(folder):
@@ -111,58 +70,67 @@ def _compare(folder):
     return 0 if result.agrees else config.EXIT_BAD
 
 
-def verify_parser() -> config.Parser:
-    """Returns the parser of `verify`."""
-    parser = config.Parser(prog=program("verify"), description=_VERIFY)
-    parser.add_argument("export", nargs="?", help=_NEWEST)
-    return parser
+def _add_export(parser):
+    parser.add_argument(
+        "export",
+        nargs="?",
+        default="exported",
+        help="its folder, exported/NAME/VERSION; of a folder around it the "
+        "newest export (default: exported)",
+    )
 
 
-def verify(given: argparse.Namespace) -> int:
-    """Compares an export with Keras again; returns the exit code."""
-    folder = given.export or serving.newest_export("exported")
+def verify(parser: config.Parser, words: Sequence[str] | None) -> int:
+    """Compares an export with what Keras computed when it was made.
+
+    exit codes: 0 the same; 1 it differs; 2 it does not load, or wrong use
+    """
+    _add_export(parser)
+    folder = serving.newest_export(parser.parse_args(words).export)
     print(f"Verifying {folder}")
-    try:
-        return _compare(folder)
-    except RuntimeError as error:  # It does not load.
-        raise UserError(f"{error}") from error
+    return _compare(folder)
 
 
-def predict_parser() -> config.Parser:
-    """Returns the parser of `predict`."""
-    parser = config.Parser(prog=program("predict"), description=_PREDICT)
-    parser.add_argument("export", nargs="?", help=_NEWEST)
+def predict(parser: config.Parser, words: Sequence[str] | None) -> int:
+    """Names the most likely classes of image files, by an export.
+
+      lambdanet predict exported/NAME/1 cat.jpg dog.png
+      lambdanet predict exported/NAME/1 my/images --csv > classes.csv
+      lambdanet predict     the test image that the newest export holds
+
+    exit codes: 0 all were read; 1 some cannot be read; 2 wrong use
+    """
+    _add_export(parser)
     parser.add_argument(
         "files", nargs="*", help="image files, or folders of them"
     )
-    parser.add_argument(
-        "--top",
-        type=config.integer,
-        default=5,
-        metavar="N",
-        help="the number of classes to name (default: 5)",
-    )
-    parser.add_argument(
-        "--csv",
-        action="store_true",
-        help="print lines of a file, then each class and its probability",
-    )
-    return parser
-
-
-def predict(given: argparse.Namespace) -> int:
-    """Prints the classes of images; returns the exit code."""
-    folder = given.export or serving.newest_export("exported")
-    if not given.files:
-        print(f"Test images through {folder}:\n")
-        print(serving.prediction_table(folder))
-        return 0
-    bad = 0
-    files = serving.image_files(given.files)
+    config.add_flag(parser, "top", 5, "the number of classes to name")
+    text = "print lines of a file, then each class and its probability"
+    config.add_flag(parser, "csv", False, text)
+    given = parser.parse_args(words)
+    folder, bad = serving.newest_export(given.export), False
+    example = os.path.join(folder, serving.EXAMPLE_IMAGE)
+    files = serving.image_files(given.files or [example])
     for found in serving.predict_files(folder, files, given.top):
         if found.error:
-            bad += 1
+            bad = True
             print(f"{found.file}: {found.error}", file=sys.stderr)
         else:
             print(found.csv() if given.csv else found)
     return config.EXIT_BAD if bad else 0
+
+
+def serve(parser: config.Parser, words: Sequence[str] | None) -> int:
+    """Serves an export on this machine by TF Serving's REST API, for trials.
+
+      lambdanet serve exported/NAME/1
+      curl http://localhost:8501/v1/models/NAME
+
+    Ctrl-C ends it.
+    """
+    _add_export(parser)
+    config.add_flag(parser, "port", 8501, "of the server")
+    given = parser.parse_args(words)
+    server = importlib.import_module("lambdanet_tf.serving.server")
+    server.serve(serving.newest_export(given.export), given.port)
+    return 0

@@ -1,98 +1,50 @@
-"""The commands `train` and `label`."""
+"""The commands `train`, `label`, `check` and `summary`."""
 
-import argparse
 import importlib.util
 import os
 import sys
+from collections.abc import Sequence
 
 from lambdanet_tf import config
 from lambdanet_tf import training
 from lambdanet_tf.arguments import UserError
-from lambdanet_tf.config import program
+from lambdanet_tf.arguments import users_input
 from lambdanet_tf.training.options import ON_TF_KERAS
 from lambdanet_tf.training.options import LabelOptions
-from lambdanet_tf.training.options import NotFinite
 from lambdanet_tf.training.options import RunOptions
-from lambdanet_tf.training.options import Stopped
 from lambdanet_tf.training.options import strategy_kind
 from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.recipes import RECIPES
 from lambdanet_tf.training.recipes import listing
-from lambdanet_tf.training.recipes import resolve
 
-_TRAIN = f"""\
-Trains a lambda network.
-
-  train.py                                  handwritten digits
-  train.py --epochs 20 --learning-rate 0.1  with changes
-  train.py --data folder:my/images          your own images
-  train.py --recipe cifar10                 another recipe
-  train.py --dry-run --recipe cifar10       what that would take
-  train.py --recipe-file runs/<time>/run.json  a former run again
-  train.py --run-dir runs/mine              in a folder of your choice; the same
-                                            command resumes it
-  train.py --run-dir runs/mine --epochs 80  more epochs for that run
-
-exit codes: 0 finished; {config.EXIT_USAGE} wrong use;
-{NotFinite.exit_code} the loss is no longer finite; {Stopped.exit_code} \
-stopped by a signal, or a device
-was lost: the same command resumes the run, if it names the folder by --run-dir
-"""
-_LABEL = """\
-Labels images with the predictions of a run, for a student to train on.
-
-  lambdanet label runs/NAME my/images pseudo
-  train.py --data folder:my/labelled --pseudo-labels pseudo
-
-If you stop it, the same command goes on where it was.
-"""
+_IMAGES = "a folder of image files, or an image set as for --data of train.py"
 
 
-def train_parser() -> config.Parser:
-    """Returns the parser, with a flag for each field of recipe and options."""
-    parser = config.Parser(
-        prog=program("train"), usage="%(prog)s [flags]", description=_TRAIN
-    )
-    names = [f"  {line}" for line in listing()]
-    what = parser.add_argument_group(
-        "what to train",
-        "\n".join(["the recipes:", *names]),
-    )
-    recipe = what.add_mutually_exclusive_group()
-    recipe.add_argument(
-        "--recipe",
-        metavar="NAME",
-        help="one of them (digits; images for --data of your own)",
-    )
-    recipe.add_argument(
-        "--recipe-file",
-        metavar="FILE",
-        help="a JSON file of recipe fields, or the run.json of a run",
-    )
-    what.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="set all up, take two steps, and print size, speed and memory",
-    )
-    config.add_flags(parser.add_argument_group("where and how"), RunOptions)
-    fields = parser.add_argument_group(
-        "fields of the recipe (in brackets: those of digits)"
-    )
-    config.add_flags(fields, Recipe, defaults=RECIPES["digits"].to_dict())
-    return parser
+def train(parser: config.Parser, words: Sequence[str] | None) -> int:
+    """Trains a network by a recipe.
 
+      train.py                                  handwritten digits
+      train.py --epochs 20 --learning-rate 0.1  with changes
+      train.py --data folder:my/images          your own images
+      train.py --recipe cifar10                 another recipe
+      train.py --dry-run --recipe cifar10       what that would take
+      train.py --recipe-file runs/<time>/run.json  a former run again
+      train.py --run-dir runs/mine              in a folder of your choice; the
+                                                same command resumes it
+      train.py --run-dir runs/mine --epochs 80  more epochs for that run
 
-def train(given: argparse.Namespace) -> int:
-    """Trains; returns the exit code."""
+    exit codes: 0 finished; 2 wrong use; 3 the loss is no longer finite;
+    75 stopped by a signal, or a device was lost: the same command resumes the
+    run, if it names the folder by --run-dir
+    """
+    _add_flags(parser)
+    given = parser.parse_args(words)
     options = RunOptions(**config.given(given, RunOptions))
-    changes = config.given(given, Recipe)
-    if not given.recipe_file and not options.run_dir:
-        resolve(given.recipe, changes)  # A wrong value is reported at once.
     if "tensorflow" not in sys.modules:
         choose_keras(options)
     record = importlib.import_module("lambdanet_tf.training.record")
     recipe = record.recipe_to_train(
-        options, given.recipe, given.recipe_file, changes
+        options, given.recipe, given.recipe_file, config.given(given, Recipe)
     )
     if recipe is None:
         return 0
@@ -100,15 +52,32 @@ def train(given: argparse.Namespace) -> int:
     tensorflow.keras.utils.set_random_seed(recipe.seed)
     if options.deterministic:
         tensorflow.config.experimental.enable_op_determinism()
-    try:
-        if given.dry_run:
-            training.dry_run(recipe, options)
-        else:
-            training.train(recipe, options)
-    except (NotFinite, Stopped) as error:
-        print(f"\n{program('train')}: {error}", file=sys.stderr)
-        return error.exit_code
+    if given.dry_run:
+        training.dry_run(recipe, options)
+    else:
+        training.train(recipe, options)
     return 0
+
+
+def _add_flags(parser):
+    """Adds a flag for each field of recipe and options, and those of runs."""
+    parser.usage = "%(prog)s [flags]"
+    names = [f"  {line}" for line in listing()]
+    what = parser.add_argument_group(
+        "what to train", "\n".join(["the recipes:", *names])
+    )
+    either = what.add_mutually_exclusive_group()
+    for group, name, default, text in (
+        (either, "recipe", "", "one of them (digits; images for --data)"),
+        (either, "recipe_file", "", "JSON of its fields, or a run.json"),
+        (what, "dry_run", False, "take two steps; print size, speed, memory"),
+    ):
+        config.add_flag(group, name, default, text)
+    config.add_flags(parser.add_argument_group("where and how"), RunOptions)
+    fields = parser.add_argument_group(
+        "fields of the recipe (in brackets: those of digits)"
+    )
+    config.add_flags(fields, Recipe, RECIPES["digits"].to_dict())
 
 
 def choose_keras(options: RunOptions) -> None:
@@ -125,27 +94,25 @@ def choose_keras(options: RunOptions) -> None:
                 'pip install "lambdanet-tf[cluster]".'
             )
         os.environ["TF_USE_LEGACY_KERAS"] = "1"
-        print(
-            f"{program('train')}: strategy {kind}: training on tf_keras, not "
-            "Keras 3."
-        )
+        print(f"strategy {kind}: training on tf_keras, not Keras 3.")
 
 
-def label_parser() -> config.Parser:
-    """Returns the parser of `label`."""
-    parser = config.Parser(prog=program("label"), description=_LABEL)
-    parser.add_argument("run", help="the folder of the teacher, a finished run")
-    parser.add_argument(
-        "images",
-        help=f"{config.IMAGES}, whose training images are labelled anew",
-    )
-    parser.add_argument("folder", help="where the pseudo-labels will be")
+def label(parser: config.Parser, words: Sequence[str] | None) -> int:
+    """Labels images with a trained network, for a student to train on.
+
+      lambdanet label runs/NAME my/images pseudo
+      train.py --data folder:my/labelled --pseudo-labels pseudo
+
+    If you stop it, the same command goes on where it was.
+    """
+    for name, text in (
+        ("run", "the folder of the teacher, a finished run"),
+        ("images", f"{_IMAGES}, whose training images are labelled anew"),
+        ("folder", "where the pseudo-labels will be"),
+    ):
+        parser.add_argument(name, help=text)
     config.add_flags(parser, LabelOptions)
-    return parser
-
-
-def label(given: argparse.Namespace) -> int:
-    """Labels images with a run's network; returns the exit code."""
+    given = parser.parse_args(words)
     training.label_images(
         training.RunFolder(given.run).read(),
         given.images,
@@ -154,3 +121,60 @@ def label(given: argparse.Namespace) -> int:
     )
     print(f"Wrote {given.folder}")
     return 0
+
+
+def check(parser: config.Parser, words: Sequence[str] | None) -> int:
+    """Names the images of a set that cannot be read.
+
+      lambdanet check my/images
+      lambdanet check records:/data/imagenet
+
+    exit codes: 0 all can be read; 1 some cannot; 2 wrong use
+    """
+    parser.add_argument("images", help=_IMAGES)
+    text = "where TensorFlow Datasets keeps its sets"
+    config.add_flag(parser, "data_dir", "", text)
+    given = parser.parse_args(words)
+    data, name = importlib.import_module("lambdanet_tf.data"), given.images
+    if not data.is_image_set(name):
+        name = f"folder:{name}"
+    images = data.load_images(name, 0.0, given.data_dir or None)
+    print(images.description)
+    bad = 0
+    for line in data.check_images(images):
+        bad += 1
+        print(line)
+    number = sum(split.num_images for split in images.splits.values())
+    print(f"{bad:,} of {number:,} images cannot be read.")
+    return config.EXIT_BAD if bad else 0
+
+
+def summary(parser: config.Parser, words: Sequence[str] | None) -> int:
+    """Prints parameters, operations and memory of a network.
+
+    FLOPs are the paper's: 2 per multiply-add, the scope clipped to the map.
+    """
+    parser.add_argument(
+        "model", help="a network of lambdanet_tf.models, or a .keras file"
+    )
+    config.add_flag(parser, "model_arguments", {}, config.MODEL_ARGUMENTS)
+    text = "height and width of the images, or length of the sequences"
+    config.add_flag(parser, "size", None, text, kind=int)
+    config.add_flag(parser, "layers", False, "a row for every layer")
+    given = parser.parse_args(words)
+    with users_input():
+        print(_counted(given).table(every_layer=given.layers))
+    return 0
+
+
+def _counted(given):
+    """Returns the analysis of the network that the flags name."""
+    analyze = importlib.import_module("lambdanet_tf.analysis").analyze
+    if given.model.endswith(".keras"):
+        keras = importlib.import_module("tensorflow").keras
+        return analyze(keras.models.load_model(given.model), given.size)
+    changes = dict(given.model_arguments)
+    if given.size is not None:
+        changes.setdefault("input_shape", (given.size, given.size, 3))
+    models = importlib.import_module("lambdanet_tf.models")
+    return analyze(models.build(given.model, **changes))

@@ -19,6 +19,7 @@ from lambdanet_tf.data.images import highest_of_16_bits
 from lambdanet_tf.data.images import open_image
 from lambdanet_tf.data.sources import IndexedSource
 from lambdanet_tf.environment import require
+from lambdanet_tf.files import matching
 
 _NATIVE = (".jpg", ".jpeg", ".png")
 _ENDINGS = (*_NATIVE, ".bmp", ".gif", ".webp", ".tif", ".tiff")
@@ -143,11 +144,11 @@ def _files(folder):
 
     Hidden ones are left out, and those of a run.
     """
-    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-    for name in sorted(name.rstrip("/") for name in names):
-        if _RUN_FILE in names:
-            return
-        path = os.path.join(folder, name)
+    paths = matching(folder, "*")
+    if os.path.join(folder, _RUN_FILE) in paths:
+        return
+    for path in paths:
+        name = os.path.basename(path)
         if name.startswith(".") or name == _NOT_SHOWN:
             continue
         if _ending(name) not in _ENDINGS and tf.io.gfile.isdir(path):

@@ -2,6 +2,7 @@
 
 <destination>/<name>/<version>/
     saved_model.pb, variables/      what TF Serving loads
+    README.txt                      how to predict and to serve
     assets/labels.txt               class names, one per line
     assets.extra/export.json        labels, options and metadata
     assets.extra/model_card.md      the card for people
@@ -14,20 +15,22 @@
 import dataclasses
 import json
 import os
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
+import lambdanet_tf
+from lambdanet_tf import environment
+from lambdanet_tf import markdown
 from lambdanet_tf.data.images import image_dtype
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
-from lambdanet_tf.serving import examples as kept
 from lambdanet_tf.serving import formats
 from lambdanet_tf.serving import signatures
+from lambdanet_tf.serving import verify
 from lambdanet_tf.serving.inference import Inference
-from lambdanet_tf.serving.model_card import CARD_FILE
-from lambdanet_tf.serving.model_card import card
 from lambdanet_tf.serving.options import FORMATS
 from lambdanet_tf.serving.options import ExportOptions
 from lambdanet_tf.serving.versions import METADATA_FILE
@@ -130,7 +133,7 @@ def export_model(
         '1'
     """
     network, metadata = Inference(model, options), dict(metadata or {})
-    arrays = kept.examples_of(network, examples)
+    arrays = verify.examples_of(network, examples)
     fields = {
         "labels": network.labels,
         "options": dataclasses.asdict(network.options),
@@ -140,13 +143,14 @@ def export_model(
     texts = {
         "assets/labels.txt": "\n".join(network.labels) + "\n",
         METADATA_FILE: json.dumps(fields, indent=2) + "\n",
-        CARD_FILE: card(name, network, metadata),
+        "README.txt": _text("export_readme.txt", name=name),
+        "assets.extra/model_card.md": _card(name, network, metadata),
     }
 
     def write(folder):
         signatures.save(folder, network)
-        kept.write_examples(folder, arrays)
-        kept.write_warmup(folder, name, network.image_shape)
+        verify.write_examples(folder, arrays)
+        verify.write_warmup(folder, name, network.image_shape)
         for file, text in texts.items():
             write_file(folder, file, text.encode())
         for kind in network.options.formats:
@@ -170,7 +174,6 @@ def options_for(run: Run, **changes: Any) -> ExportOptions:
         >>> options_for(run, top=1).top
         1
     """
-    size = run.image.get("height"), run.image.get("width")
     precision = run.recipe.get("precision", "float32")
     activation = run.arguments.get("classifier_activation", "softmax")
     if run.recipe:  # which trains one class among several
@@ -178,7 +181,6 @@ def options_for(run: Run, **changes: Any) -> ExportOptions:
     options = {
         "labels": run.classes or None,
         "activation": activation,
-        "image_size": None if None in size else size,
         "evaluation_crop": run.recipe.get("evaluation_crop", 1.0),
         "image_dtype": image_dtype(precision),
         "bits": run.image.get("bits", 16),
@@ -193,3 +195,45 @@ def _metadata_of(run):
         names.append("metrics")
     origin = {name: getattr(run, name) for name in names}
     return origin | {"run": os.path.basename(run.folder.rstrip("/"))}
+
+
+def _card(name: str, network: Inference, metadata: Mapping[str, Any]) -> str:
+    """Returns the model card of an export, in Markdown.
+
+    In the manner of Mitchell et al., "Model Cards for Model Reporting", 2019
+    (https://arxiv.org/abs/1810.03993).
+    """
+    recipe = metadata.get("recipe", {})
+    labels = map(markdown.escape, network.labels)
+    model = {
+        "architecture": metadata.get("model", network.model.name),
+        "arguments": json.dumps(metadata.get("arguments", {})),
+        "parameters": f"{network.model.count_params():,}",
+        "probabilities": network.options.activation,
+        "classes": ", ".join(labels),
+    }
+    origin = {
+        "data": recipe.get("data", "not recorded"),
+        "recipe": recipe.get("name", "not recorded"),
+        "run": metadata.get("run", "not recorded"),
+        "command": metadata.get("command", "not recorded"),
+        **metadata.get("metrics", {}),
+        **metadata.get("versions", {}),
+        "exported by lambdanet_tf": lambdanet_tf.__version__,
+        "exported on TensorFlow": environment.versions()["tensorflow"],
+    }
+    return _text(
+        "model_card.md",
+        name=name,
+        model=markdown.table(model.items()),
+        shape=network.image_shape,
+        share=f"{network.crop.share:g}",
+        height=network.crop.size[0],
+        width=network.crop.size[1],
+        origin=markdown.table(origin.items()),
+    )
+
+
+def _text(template, **facts):
+    file = pathlib.Path(__file__).with_name(template)
+    return file.read_text("utf-8").format(**facts)

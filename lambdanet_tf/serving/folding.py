@@ -99,7 +99,7 @@ def fold_batch_norm(
             continue
         copy = folded.get_layer(layer.name)
         if layer.name in norms:
-            _SET_WEIGHTS[type(layer)](copy, layer, norms[layer.name])
+            _set_linear(copy, layer, norms[layer.name])
         elif type(layer) in _LAMBDAS:
             _set_lambda(copy, layer)
         else:
@@ -124,7 +124,7 @@ def _foldable_norms(model):
         layer, output = operation_of(node), output_of(node)
         following = readers[id(output)]
         if (
-            type(layer) in _SET_WEIGHTS
+            type(layer) in _LINEAR
             and layer.activation is tf.keras.activations.linear
             and calls[layer.name] == len(following) == 1
             and _is_norm_of_channels(following[0], output)
@@ -147,15 +147,11 @@ def _is_norm_of_channels(node, tensor):
 def _set_linear(copy, layer, norm):
     """Sets kernel and bias to those of a layer and its norm."""
     scale, shift = _affine(norm)
-    bias = _array(layer.bias) if layer.use_bias else 0.0
-    copy.set_weights([_array(layer.kernel) * scale, shift + scale * bias])
-
-
-def _set_depthwise(copy, layer, norm):
-    scale, shift = _affine(norm)
     kernel, *bias = map(_array, layer.get_weights())
-    scaled = kernel * scale.reshape(kernel.shape[-2:])
-    copy.set_weights([scaled, shift + scale * (bias[0] if bias else 0.0)])
+    shift += scale * (bias[0] if bias else 0.0)
+    if type(layer) is tf.keras.layers.DepthwiseConv2D:
+        scale = scale.reshape(kernel.shape[-2:])
+    copy.set_weights([kernel * scale, shift])
 
 
 def _set_lambda(copy, layer):
@@ -177,11 +173,11 @@ def _set_lambda(copy, layer):
 
 
 # The very classes: a subclass may compute something else.
-_SET_WEIGHTS = {
-    tf.keras.layers.Conv2D: _set_linear,
-    tf.keras.layers.DepthwiseConv2D: _set_depthwise,
-    tf.keras.layers.Dense: _set_linear,
-}
+_LINEAR = (
+    tf.keras.layers.Conv2D,
+    tf.keras.layers.DepthwiseConv2D,
+    tf.keras.layers.Dense,
+)
 _LAMBDAS = {LambdaLayer: FoldedLambdaLayer, LambdaConv: FoldedLambdaConv}
 
 

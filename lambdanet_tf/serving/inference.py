@@ -9,6 +9,7 @@ from lambdanet_tf import data
 from lambdanet_tf import models
 from lambdanet_tf import ops
 from lambdanet_tf.arguments import UserError
+from lambdanet_tf.models.images import PREPROCESSING
 from lambdanet_tf.serving.folding import fold_batch_norm
 from lambdanet_tf.serving.options import ACTIVATIONS
 from lambdanet_tf.serving.options import ExportOptions
@@ -63,16 +64,10 @@ class Inference:
             activation=_activation(self._head, options.activation),
         )
         self.labels = _labels(options.labels, self._head.units)
-        *size, channels = model.inputs[0].shape[1:]
-        height, width = options.image_size or size
-        if height is None or width is None:
-            raise UserError(
-                "`image_size` must be given for a model of any image size: "
-                "(height, width) of decoded images. Received: None."
-            )
-        self.image_shape = height, width, channels
+        size = _image_size(model, options.image_size)
+        self.image_shape = *size, model.inputs[0].shape[-1]
         self.crop = data.EvaluationCrop(
-            (height, width), options.evaluation_crop, options.image_dtype
+            size, options.evaluation_crop, options.image_dtype
         )
         self.spec = tf.TensorSpec(model.inputs[0].shape, tf.float32, "images")
         with ops.planning_for(options.device):
@@ -150,6 +145,28 @@ def _last_layer(model):
         f"last layer is {head.name!r}. Export any other model by Keras' own "
         "`model.export(folder)`."
     )
+
+
+def _image_size(model, wanted):
+    """Returns height and width of the images of a model."""
+    own = tuple(model.inputs[0].shape[1:3])
+    size = wanted or own
+    if None in size or (
+        any(x not in (None, y) for x, y in zip(own, size, strict=True))
+    ):
+        raise UserError(
+            "`image_size` must be that of the model, and be given for a model "
+            "of any image size: (height, width) of decoded images. Received: "
+            f"{wanted} for a model of images {own}."
+        )
+    names = [layer.name for layer in model.layers]
+    if model.name in models.names() and PREPROCESSING not in names:
+        raise UserError(
+            "`model` must read images in [0, 255]. Received: "
+            f"{model.name!r}, built with include_preprocessing=False. Build "
+            "it with preprocessing, and give it the weights of this one."
+        )
+    return size
 
 
 def _activation(head, wanted):

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from lambdanet_tf.arguments import positive_int
+from lambdanet_tf.arguments import users_input
 from lambdanet_tf.data.folders import find_images
 from lambdanet_tf.data.images import as_png
 from lambdanet_tf.serving.inference import scores_of
@@ -62,6 +64,8 @@ def predict_files(
     Raises:
         ValueError: if the folder is not an export of this package.
     """
+    with users_input():
+        positive_int("top", top)
     metadata = read_metadata(folder)
     labels, max_pixels = metadata["labels"], metadata["options"]["max_pixels"]
     loaded = tf.saved_model.load(os.fspath(folder))
@@ -86,6 +90,7 @@ def predict_files(
         yield Prediction(file, found)
 
 
+@users_input()
 def image_files(paths: Iterable[str]) -> list[str]:
     """Returns paths of files, with folders replaced by the images below."""
     return [

@@ -23,13 +23,18 @@ BLOCKED = ("keras", "tf_keras", "lambdanet_tf")
 Call = tuple[str, Mapping[str, Any]]
 
 
+class DoesNotRun(RuntimeError):
+    """An export cannot be loaded, or rejects a call."""
+
+    exit_code = 2
+
+
 def run_standalone(
     folder: str | os.PathLike, calls: Sequence[Call]
 ) -> list[dict[str, Any]]:
     """Runs signatures of an export in a process with TensorFlow alone.
 
-    Returns the outputs of each call by name, or raises a RuntimeError if the
-    export cannot be loaded or rejects a call.
+    Returns the outputs of each call by name, or raises `DoesNotRun`.
     """
     finished = subprocess.run(
         [sys.executable, __file__, os.fspath(folder)],
@@ -39,7 +44,7 @@ def run_standalone(
         check=False,
     )
     if finished.returncode:
-        raise RuntimeError(
+        raise DoesNotRun(
             f"{folder} does not run in a process with TensorFlow alone:\n"
             + finished.stderr[-2000:].decode(errors="replace")
         )
@@ -60,18 +65,15 @@ class Session:
             loaded = v1.saved_model.loader.load(
                 self._session, [tf.saved_model.SERVING], str(folder)
             )
-        self.signatures = dict(loaded.signature_def)
+        self.signatures = {
+            name: signature
+            for name, signature in loaded.signature_def.items()
+            if not name.startswith("__")  # TensorFlow's own.
+        }
 
     def run(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the outputs of a signature by name."""
-        if signature not in self.signatures:
-            raise ValueError(f"Serving signature key {signature!r} not found.")
         names = self.signatures[signature]
-        if set(inputs) != set(names.inputs):
-            raise ValueError(
-                f"Inputs must be {sorted(names.inputs)}. Received: "
-                f"{sorted(inputs)}."
-            )
         return self._session.run(
             {key: info.name for key, info in names.outputs.items()},
             {names.inputs[key].name: value for key, value in inputs.items()},

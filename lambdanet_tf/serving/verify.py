@@ -1,21 +1,139 @@
-"""Verifies an export: TensorFlow alone computes what Keras computed."""
+"""Verifies an export: TensorFlow alone computes what Keras computed.
+
+An export keeps examples with the outputs of Keras, and warm-up requests. TF
+Serving replays `assets.extra/tf_serving_warmup_requests`, a TFRecord file of
+`PredictionLog`, when it loads a version: the first request of a session builds
+its executor and would otherwise be slow.
+"""
 
 import dataclasses
+import io
 import os
+from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf.arguments import UserError
+from lambdanet_tf import data
+from lambdanet_tf.environment import is_there
+from lambdanet_tf.environment import require
 from lambdanet_tf.files import read_arrays
 from lambdanet_tf.serving import formats
-from lambdanet_tf.serving.examples import EXAMPLES_FILE
-from lambdanet_tf.serving.examples import requests_of
+from lambdanet_tf.serving.inference import Inference
 from lambdanet_tf.serving.inference import scores_of
 from lambdanet_tf.serving.options import FORMATS
 from lambdanet_tf.serving.standalone import run_standalone
 from lambdanet_tf.serving.versions import read_metadata
+from lambdanet_tf.serving.versions import write_file
+
+EXAMPLES_FILE = "assets.extra/examples.npz"
+EXAMPLE_IMAGE = "assets.extra/example.png"
+WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
+BATCH_SIZES = (1, 8, 32)
+
+_NUM_NOISE = 3
+_GRAY = 127
+_API = "tensorflow_serving"  # which the extra `serving` installs
+
+
+def examples_of(
+    network: Inference, examples: tuple[Any, Any] | None
+) -> dict[str, np.ndarray]:
+    """Returns examples, and what each signature must answer for them.
+
+    Args:
+        network: what is exported.
+        examples: images in [0, 255] and their classes, or None for noise.
+
+    Returns:
+        `images`, uint8; `labels`, empty for noise; and what the Keras model
+        computes for them, as `serving_default/logits`.
+    """
+    if examples is None:
+        shape = (_NUM_NOISE, *network.image_shape)
+        noise = np.random.default_rng(0).uniform(0, 255, shape)
+        examples = noise, np.zeros(0, np.int64)
+    images = np.rint(examples[0]).clip(0, 255).astype(np.uint8)
+    arrays = {"images": images, "labels": np.ravel(examples[1])}
+    crop = network.crop
+    cropped = [crop(data.ArrayImage(tf.constant(image))) for image in images]
+    for signature, pixels in (
+        ("serving_default", images),
+        ("serving_bytes", tf.stack(cropped)),
+    ):
+        outputs = network.expected_outputs(pixels)
+        features = outputs.pop("features")
+        outputs |= _classes(network, outputs)
+        arrays |= {f"{signature}/{k}": array for k, array in outputs.items()}
+        if signature == "serving_default":
+            arrays["features/features"] = features
+    return arrays
+
+
+def _classes(network, outputs):
+    """Returns classes and names by scores; -1 and "" where rounding decides."""
+    scores = scores_of(outputs["probabilities"])
+    order = np.argsort(-scores, axis=-1, kind="stable")
+    best = np.take_along_axis(scores, order, axis=-1)
+    is_close = best[:, :-1] - best[:, 1:] < 2 * network.tolerance
+    is_close = np.pad(is_close, [(0, 0), (1, 1)])
+    is_open = is_close[:, :-1] | is_close[:, 1:]
+    labels = np.array([label.encode() for label in network.labels])
+    top = network.options.top
+    return {
+        "classes": np.where(is_open, -1, order)[:, 0],
+        "top_labels": np.where(is_open, b"", labels[order])[:, :top],
+        "top_probabilities": best[:, :top],
+    }
+
+
+def write_examples(folder: str, arrays: Mapping[str, Any]) -> None:
+    """Writes examples into a version folder."""
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    write_file(folder, EXAMPLES_FILE, stream.getvalue())
+    if len(arrays["labels"]):
+        image = tf.io.encode_png(arrays["images"][0]).numpy()
+        write_file(folder, EXAMPLE_IMAGE, image)
+
+
+def requests_of(images: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
+    """Returns the inputs of each signature, by name, for uint8 images."""
+    pixels = {"images": images.astype(np.float32)}
+    files = [tf.io.encode_png(image).numpy() for image in images]
+    return {
+        "serving_default": pixels,
+        "serving_bytes": {"image_bytes": np.array(files, "O")},
+        "features": pixels,
+    }
+
+
+def write_warmup(folder: str, name: str, image_shape: tuple[int, ...]) -> None:
+    """Writes requests of gray images, if the extra `serving` is installed."""
+    if not is_there(_API):
+        return
+    logs = require(f"{_API}.apis.prediction_log_pb2", extra="serving")
+    file = os.path.join(folder, WARMUP_FILE)
+    with tf.io.TFRecordWriter(file) as writer:
+        for size in BATCH_SIZES:
+            images = np.full((size, *image_shape), _GRAY, np.uint8)
+            for signature, inputs in requests_of(images).items():
+                log = logs.PredictionLog()
+                request = log.predict_log.request
+                request.model_spec.name = name
+                request.model_spec.signature_name = signature
+                for key, array in inputs.items():
+                    request.inputs[key].CopyFrom(_tensor_proto(array))
+                writer.write(log.SerializeToString())
+
+
+def _tensor_proto(array):
+    """Returns a `TensorProto`; of equal numbers it holds one."""
+    if array.dtype == np.float32:
+        return tf.make_tensor_proto(array.flat[0], tf.float32, array.shape)
+    return tf.make_tensor_proto(array)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +202,8 @@ def verify_export(folder: str | os.PathLike) -> Verification:
         >>> verify_export("exported/LambdaResNetSmall/1").agrees
         True
     """
-    fields, arrays = read_metadata(folder), _read_examples(folder)
+    fields = read_metadata(folder)
+    arrays = read_arrays(os.path.join(folder, EXAMPLES_FILE))
     calls = requests_of(arrays["images"])
     answers = run_standalone(folder, [*calls.items()])
     found = [*zip(calls, calls, answers, strict=True)]
@@ -96,47 +215,6 @@ def verify_export(folder: str | os.PathLike) -> Verification:
         found.append((name, "serving_default", outputs))
     results = [_compared(*x, arrays, fields["tolerance"]) for x in found]
     return Verification(len(arrays["images"]), results)
-
-
-def prediction_table(folder: str | os.PathLike) -> str:
-    """Returns label, prediction and probability of an export's test images.
-
-    Args:
-        folder: the version folder.
-
-    Raises:
-        ValueError: if the export has no test images.
-        RuntimeError: if it does not load or rejects them.
-
-    Examples:
-        >>> print(prediction_table("exported/LambdaResNetSmall/1"))
-        label ...
-    """
-    names, arrays = read_metadata(folder)["labels"], _read_examples(folder)
-    if not len(arrays["labels"]):
-        raise UserError(
-            "`folder` must hold test images, as exports of runs do. "
-            f"Received {folder}, which has none."
-        )
-    call = "serving_default", requests_of(arrays["images"])["serving_default"]
-    [outputs] = run_standalone(folder, [call])
-    lines = [f"{'label':>12}  {'prediction':>12}  probability"]
-    for label, predicted, scores in zip(
-        arrays["labels"],
-        outputs["classes"],
-        scores_of(outputs["probabilities"]),
-        strict=True,
-    ):
-        lines.append(
-            f"{names[label]:>12}  {names[predicted]:>12}  "
-            f"{scores[predicted]:11.3f}"
-            + ("" if label == predicted else "   wrong")
-        )
-    return "\n".join(lines)
-
-
-def _read_examples(folder):
-    return read_arrays(os.path.join(folder, EXAMPLES_FILE))
 
 
 def _compared(name, signature, outputs, arrays, tolerance):

@@ -15,7 +15,6 @@ from typing import Any
 import tensorflow as tf
 
 from lambdanet_tf import data
-from lambdanet_tf import files
 from lambdanet_tf import models
 from lambdanet_tf import runs
 from lambdanet_tf.arguments import users_input
@@ -141,8 +140,6 @@ def set_up(
     print_fn: PrintFn = print,
 ) -> tuple[InputPipeline, TrainState]:
     """Creates the batches and the state of a run."""
-    for path in (options.data_dir, recipe.data.partition(":")[2]):
-        files.check_file_system(path)
     images = data.load_images(
         recipe.data,
         recipe.validation_split,
@@ -254,7 +251,6 @@ def _end_epoch(run, progress):
     if weights:
         folder.write_bytes(runs.WEIGHTS_FILE, weights)
     folder.write_metrics(state.rows)
-    folder.write_events(state.rows)
     text = f"loss {row['loss']:.4f}  accuracy {row['accuracy']:.2%}"
     if metrics:
         text += f"  validation {metrics['validation_accuracy']:.2%}"

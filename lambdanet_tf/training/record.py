@@ -124,7 +124,7 @@ def recipe_to_train(
             recipe, {**changes, "model_arguments": arguments}
         )
     else:
-        recipe = recipes.resolve(name, changes)
+        recipe = recipes.resolve(name or None, changes)
     if run and run.status == "finished" and not differences(run.recipe, recipe):
         print_fn(
             f"{folder.path} is finished; there is nothing to resume. "

@@ -19,7 +19,7 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from examples.serving import command_line
 from examples.serving import pictures
-from lambdanet_tf.serving import examples
+from lambdanet_tf.serving import verify
 from tests.examples.served import CLIENTS
 from tests.examples.served import EXAMPLE
 from tests.examples.served import NAME
@@ -51,7 +51,7 @@ def command(protocol, served, *arguments):
 @pytest.mark.slow
 def test_the_warmup_log_holds_what_the_grpc_client_sends(served):
     client, seen = CLIENTS["grpc"]("127.0.0.1:1", NAME), set()
-    file = str(served.exported[0] / examples.WARMUP_FILE)
+    file = str(served.exported[0] / verify.WARMUP_FILE)
     for record in tf.data.TFRecordDataset(file).as_numpy_iterator():
         log = prediction_log_pb2.PredictionLog.FromString(record)
         logged = log.predict_log.request
@@ -68,7 +68,7 @@ def test_the_warmup_log_holds_what_the_grpc_client_sends(served):
         )
         seen.add((signature, len(batch)))
     client.close()
-    assert seen == {*itertools.product(pictures.INPUTS, examples.BATCH_SIZES)}
+    assert seen == {*itertools.product(pictures.INPUTS, verify.BATCH_SIZES)}
 
 
 # https://www.tensorflow.org/tfx/serving/api_rest
@@ -153,7 +153,7 @@ def test_pixels_of_a_client_are_those_of_the_server(
     [
         (":predict", b"{", 400, "Malformed request: JSONDecodeError"),
         (":predict", b"[]", 400, "Malformed request"),
-        (":predict", b"{}", 400, "KeyError: 'instances'"),
+        (":predict", b"{}", 400, "Malformed request: KeyError: 'instances'"),
         (":predict", b'{"instances": [1], "signature_name": "x"}', 400, "'x'"),
         (
             ":predict",
@@ -196,8 +196,8 @@ def test_versions_and_labels():
 # those of TF Serving's session_bundle_config.proto and monitoring_config.proto.
 def test_batches_and_monitoring():
     lines = text_of("batching.config").splitlines()
-    sizes = [f"allowed_batch_sizes: {size}" for size in examples.BATCH_SIZES]
-    largest = f"max_batch_size {{ value: {examples.BATCH_SIZES[-1]} }}"
+    sizes = [f"allowed_batch_sizes: {size}" for size in verify.BATCH_SIZES]
+    largest = f"max_batch_size {{ value: {verify.BATCH_SIZES[-1]} }}"
     assert lines[:4] == [largest, *sizes]  # None is met unprepared.
     text = " ".join(text_of("monitoring.config").split())
     form = r'prometheus_config \{ enable: true path: "/monitoring/[^"]*" \}'

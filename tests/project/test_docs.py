@@ -31,7 +31,7 @@ FENCE = re.compile(
 # In a line of its own, or as code inside one.
 COMMAND = re.compile(
     r"(?:^|`)(?:\$ |python )*(?:lambdanet[ -](?=\w)|(?=\w+\.py))"
-    r"(?P<command>train|export|verify|label|check|summary)(?:\.py)?"
+    r"(?P<command>train|export|predict|serve|verify|label|check|summary)(?:\.py)?"
     r"(?P<words>(?: (?:'[^']*'|\"[^\"]*\"|[^`\n|&;#'\"])*)?)(?=$|[`|&;#])",
     re.MULTILINE,
 )

@@ -40,9 +40,12 @@ class StandaloneProcess:
 
     def run(self, folder, calls):
         """As `run_standalone`."""
-        file = sys.modules["lambdanet_tf.serving.standalone"].__file__
+        standalone = sys.modules["lambdanet_tf.serving.standalone"]
         if "://" not in os.fspath(folder):
             # The process has the working folder in which it was started.
             folder = os.path.abspath(folder)
-        call = _answers, file, folder, list(calls)
-        return self._pool.submit(*call).result()
+        call = _answers, standalone.__file__, folder, list(calls)
+        try:
+            return self._pool.submit(*call).result()
+        except RuntimeError as error:
+            raise standalone.DoesNotRun(f"{error}") from error

@@ -1,88 +1,127 @@
-"""The command line: `export.py` and `lambdanet-export`."""
+"""The commands `export`, `verify`, `predict` and `serve`."""
 
-import json
+import csv
+import io
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from lambdanet_tf import cli
-from lambdanet_tf import models
 from lambdanet_tf import serving
-from tests.support.serving_run import ARGUMENTS
 from tests.support.serving_run import CLASSES
-from tests.support.serving_run import answer
-from tests.support.serving_run import shake
 
 pytestmark = pytest.mark.once
 
-SQUARE = {**ARGUMENTS, "input_shape": [8, 8, 1]}
+FORMATS = ("bmp", "gif", "jpg", "png", "tif", "webp")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Weights and class names."""
-    folder = tmp_path_factory.mktemp("weights")
-    model = models.build("LambdaResNetSmall", **SQUARE)
-    shake(model, np.random.default_rng(1))
-    models.save_weights(model, folder / "net.npz")
-    model.save_weights(folder / "net.weights.h5")
-    (folder / "labels.txt").write_text("\n".join(CLASSES) + "\n")
-    return folder
-
-
-def flags(folder, **changes):
-    given = {
-        "weights": folder / "net.npz",
-        "model": "LambdaResNetSmall",
-        "model_arguments": json.dumps(SQUARE),
-        "labels": folder / "labels.txt",
-        **changes,
-    }
-    return [f"--{k.replace('_', '-')}={v}" for k, v in given.items()]
+def refused(capsys, *command):
+    """The line that ends a command."""
+    assert cli.main([*map(str, command)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"lambdanet {command[0]}: ")
+    return error
 
 
 @pytest.mark.slow
-def test_a_weights_file_is_exported(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert cli.export(flags(folder)) == 0
+def test_a_run_is_exported_verified_and_served(small_run, tmp_path, capsys):
+    """As its README says; the server with nothing but what it says."""
+    command = f"--run-dir={small_run[0]}", f"--destination={tmp_path}"
+    assert cli.main(["export", *command, "--name=m", "--top=2"]) == 0
     assert capsys.readouterr().out.count("  same") == 3
-    exported = serving.newest_export("exported")
-    images = tf.fill((1, 8, 8, 1), 100.0)
-    outputs = answer(exported, images=images)
-    assert {label.decode() for label in outputs["top_labels"][0]} == {*CLASSES}
-    model = models.build("LambdaResNetSmall", **SQUARE)
-    models.load_weights(model, folder / "net.npz")
-    found, wanted = outputs["probabilities"], model.predict(images, verbose=0)
-    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    exported = serving.newest_export(tmp_path)
+    assert exported == tmp_path / "m" / "1" == serving.newest_export(exported)
+    assert cli.main(["verify", str(tmp_path)]) == 0
+    assert cli.main(["predict", str(exported)]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-1].startswith(f"{exported}/assets.extra/example.png: ")
+    readme = (exported / "README.txt").read_text()
+    assert readme.count("\n") == 12
+    assert "--model_name=m " in readme
+    lines = [x.strip() for x in readme.splitlines() if "serve" in x]
+    program = "\n".join(x for x in lines if "(" in x and "http" not in x)
+    program = program.replace(
+        "photo.jpg", "THIS_FOLDER/assets.extra/example.png"
+    )
+    shown = io.StringIO()
+    names = {"tf": tf, "print": lambda *x: print(*x, file=shown)}
+    exec(program.replace("THIS_FOLDER", str(exported)), names)  # noqa: S102
+    assert any(name in shown.getvalue() for name in CLASSES)
+    words = [sys.executable, "-m", "lambdanet_tf", "serve", str(exported)]
+    with subprocess.Popen(
+        [*words, "--port=0"], stdout=-1, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        said = process.stdout.readline()
+        process.kill()
+        assert process.stdout.read() == ""
+    assert said.startswith(f"Serving {exported} at http://localhost:")
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("command", "message"),
     [
-        ({"model": "LambdaResNet"}, "`name` must be a network of"),
-        (
-            {"weights": "{}/net.weights.h5"},
-            "read by Keras' `model.load_weights`",
-        ),
-        ({"labels": "none.txt"}, "Cannot read 'none.txt': "),
-        ({"model_arguments": '{"clases": 5}'}, "`clases` is not an argument"),
-        ({"version": 0}, "`version` must be at least 1"),
-        (["--model-arguments=classes=5"], "must be a JSON object"),
-        (["--weights=net.npz"], "--weights and --model belong together"),
-        (["--weights=a", "--model=b", "--run-dir=c"], "either --run-dir or"),
-        (["--labels=labels.txt"], "--labels belongs to --weights"),
-        (["--formats=tflit"], "invalid choice: 'tflit'"),
+        ("export --run-dir=none", "none is not the folder of a run"),
+        ("export --version=0 --run-dir={run}", "`version` must be new, and"),
+        ("export --formats tflit", "invalid choice: 'tflit'"),
+        ("export --top=0 --run-dir={run}", "`top` must be at least 1"),
+        ("predict {export} empty", "empty must be a folder with images"),
+        ("predict {export} . --top=0", "`top` must be a positive integer"),
+        ("predict none", "`folder` must be an export, or hold one"),
+        ("serve {export} --port=65536", "Cannot serve on port 65536"),
     ],
 )
-def test_what_does_not_fit_leaves_nothing(
-    folder, tmp_path, monkeypatch, capsys, given, message
+def test_wrong_use_is_one_line_and_leaves_nothing(
+    small_run, small_export, tmp_path, monkeypatch, capsys, command, message
 ):
     monkeypatch.chdir(tmp_path)
-    if isinstance(given, dict):  # Changes of what fits.
-        given = [x.replace("{}", str(folder)) for x in flags(folder, **given)]
-    assert cli.export(given) == 2
-    shown = capsys.readouterr().err
-    assert shown.startswith("lambdanet export: ")
-    assert message in shown
-    assert not [entry for entry in tmp_path.rglob("*") if entry.is_file()]
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "some.png").write_bytes(b"")
+    command = command.format(run=small_run[0], export=small_export)
+    error = refused(capsys, *command.split())
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "exported").exists()
+
+
+@pytest.fixture
+def pictures(tmp_path, rng):
+    """A picture as a file of each format, in two folders, and one no image."""
+    pillow = pytest.importorskip("PIL.Image")
+    (tmp_path / "below").mkdir()
+    pixels = rng.integers(0, 256, (9, 11), np.uint8)
+    for name in FORMATS:
+        place = tmp_path / "below" if name == "tif" else tmp_path
+        pillow.fromarray(pixels).save(place / f"picture.{name}")
+    (tmp_path / "notes.txt").write_text("no image")
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG no image")
+    return tmp_path
+
+
+def test_files_of_every_format_are_named(small_export, pictures, capsys):
+    """The lossless ones alike; a file that cannot be read stops no other."""
+    command = ["predict", str(small_export), str(pictures)]
+    assert cli.main([*command, "--csv", "--top=2"]) == 1
+    printed, errors = capsys.readouterr()
+    assert errors.startswith(f"{pictures}/broken.png: ")
+    assert errors.count("\n") == 1
+    rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(printed))}
+    assert len(rows) == len(FORMATS)
+    first = rows[f"{pictures}/picture.png"]
+    assert len(first) == 4
+    assert first[0] in CLASSES
+    assert first == rows[f"{pictures}/below/picture.tif"]
+    lossless = f"{pictures}/picture.png", f"{pictures}/picture.bmp"
+    assert cli.main([*command[:2], *lossless]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{lossless[0]}: {first[0]} ")
+    assert lines[0].split(": ")[1] == lines[1].split(": ")[1]
+    # They are the probabilities of the signature.
+    [found] = serving.predict_files(small_export, lossless[:1], len(CLASSES))
+    serve = tf.saved_model.load(str(small_export)).signatures["serving_bytes"]
+    outputs = serve(tf.io.read_file(lossless[0])[tf.newaxis])
+    [scores] = outputs["probabilities"].numpy()
+    assert dict(found.classes) == dict(zip(CLASSES, scores, strict=True))
+    assert sorted(scores)[::-1] == [score for _, score in found.classes]

@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import data
-from lambdanet_tf.serving import examples
 from lambdanet_tf.serving import signatures
+from lambdanet_tf.serving import verify
 from tests.support.serving_run import SHAPE
 
 pytestmark = pytest.mark.once
@@ -45,10 +45,10 @@ def png_header(width, height):
 
 def error_of(session, signature, tensors):
     """The error that is the answer to a request; good ones are served then."""
-    errors = (tf.errors.OpError, TypeError, ValueError)
+    errors = (tf.errors.OpError, KeyError, TypeError, ValueError)
     with pytest.raises(errors) as raised:
         session.run(signature, tensors)
-    for name, good in examples.requests_of(GRAY).items():
+    for name, good in verify.requests_of(GRAY).items():
         outputs = session.run(name, good)
         assert len(next(iter(outputs.values()))) == 1
     return f"{raised.typename}: {raised.value}"
@@ -101,7 +101,7 @@ WRONG = [
     (DEFAULT, {"images": np.zeros((0, *SHAPE), np.float32)}, EMPTY),
     ("serving_bytes", {"image_bytes": strings()}, EMPTY),
     (DEFAULT, {"images": np.zeros((1, 8, 7, 3), np.float32)}, ""),
-    ("nope", {}, "signature key 'nope' not found"),
+    ("nope", {}, "KeyError: 'nope'"),
 ]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import models
 from lambdanet_tf import serving
 from tests.support import checks
 from tests.support.serving_run import answer
@@ -62,7 +63,6 @@ def test_one_logit_is_served_through_a_sigmoid(tmp_path, rng):
     likelier = np.maximum(wanted, 1 - wanted)
     np.testing.assert_allclose(found, likelier, rtol=1e-5)
     assert serving.verify_export(folder).agrees
-    assert "yes" in serving.prediction_table(folder)
     assert "| probabilities | sigmoid |" in card_of(folder)
 
 
@@ -78,6 +78,7 @@ def stack(shape, *steps):
 
 FIVE = functools.partial(classifier, 5, "softmax")
 LOGITS = functools.partial(classifier, 4)
+BARE = functools.partial(models.LambdaResNetSmall, include_preprocessing=False)
 REFUSED = [
     (LOGITS, {}, "`activation` must be .*given for a model of logits"),
     (LOGITS, {"activation": "relu"}, "`activation` must be one of"),
@@ -87,11 +88,13 @@ REFUSED = [
     (lambda: stack((16,), Keras.Dense(3)), {}, "must classify images"),
     (two_inputs, {}, "must classify images"),
     (lambda: classifier(3, "softmax", size=None), {}, "`image_size` must be"),
+    (FIVE, {"image_size": (8, 9)}, r"\(8, 9\) for a model of images \(8, 8\)"),
+    (BARE, {}, "read images in .*built with include_preprocessing=False"),
     (FIVE, {"labels": ("a",)}, "`labels` must hold 5 names.*: 1 names"),
     (FIVE, {"implementation": "magic"}, "`implementation` must be one of"),
     (FIVE, {"device": "abacus"}, "`device` must be one of"),
     (FIVE, {"formats": ("tflit",)}, "`formats` must be one .* mean 'tflite'"),
-    (FIVE, {"evaluation_crop": 0}, "`evaluation_crop` must lie between"),
+    (FIVE, {"evaluation_crop": 2}, "`evaluation_crop` must be a number in"),
 ]
 
 

@@ -13,11 +13,16 @@ import types
 from unittest import mock
 
 import pytest
+import tensorflow as tf
 
 from lambdanet_tf import arguments
 from lambdanet_tf import cli
 from lambdanet_tf import config
+from lambdanet_tf import data
+from lambdanet_tf import serving
 from lambdanet_tf import training
+from lambdanet_tf.arguments import UserError
+from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.training import devices
 from lambdanet_tf.training import options
 from lambdanet_tf.training import progress
@@ -28,7 +33,7 @@ pytestmark = pytest.mark.once
 
 def refused(capsys, *command):
     """The line about wrong arguments."""
-    assert cli.train(list(command)) == 2
+    assert cli.main(["train", *command]) == 2
     error = capsys.readouterr().err
     assert error.startswith("lambdanet train: ")
     assert error.count("\n") == 1
@@ -56,26 +61,27 @@ def test_no_tensorflow_is_needed_to_say_so(flag, code):
     program = f"""
 import sys
 sys.modules.update(dict.fromkeys(["tensorflow", "numpy", "keras"]))
-from lambdanet_tf.cli import train
-sys.exit(train([{flag!r}]))
+from lambdanet_tf.cli import main
+sys.exit(main(["train", {flag!r}]))
 """
     assert subprocess.call([sys.executable, "-c", program]) == code
 
 
 WRONG = {
     "--recipe digit": "Unknown recipe 'digit'. .*'digits'",
-    "--epoch 3": "Unknown argument '--epoch'. Did you mean '--epochs'",
-    "--lr=3": "Did you mean '--learning-rate'",
-    "--qqq": r"Unknown argument '--qqq'\.$",
-    "17": r"Unknown argument '17'\.$",
-    "--learning-rate inf": "`learning_rate` must be a finite number",
+    "--epoch 3": "arguments: --epoch 3. Did you mean '--epochs'",
+    "--learnng-rate=3": "Did you mean '--learning-rate'",
+    "--qqq": r"unrecognized arguments: --qqq\.$",
+    "17": r"unrecognized arguments: 17\.$",
+    "--learning-rate inf": "`learning_rate` must be finite",
+    "--model-arguments=[1]": "invalid json_object value",
     "--strategy all": "`strategy` must be one of .*'auto'",
     "--recipe-file nothing.json": "Cannot read 'nothing.json': ",
     "--recipe smoke --recipe-file x": "not allowed with argument --recipe",
     "--run-dir s4://bucket/run": "cannot read or write s4:// paths",
     "--data records:s4://bucket": "cannot read or write s4:// paths",
     "--recipe smoke --batch-size 1300": "1300 for 1 .* 1295 images",
-    "--recipe smoke --epochs 1.5": "--epochs: invalid integer.*1.5",
+    "--recipe smoke --epochs 1.5": "--epochs: invalid int value.*1.5",
     "--model LambdaResnet50": "Did you mean 'LambdaResNet50'",
     "--data folder:nowhere": "nowhere",
     "--strategy mirrored --jit-compile": "`jit_compile` is for",
@@ -97,7 +103,15 @@ def test_wrong_use(capsys, tmp_path, monkeypatch, command):
 def test_an_unwritable_folder_is_an_error(capsys, tmp_path):
     (tmp_path / "file").write_text("in the way")
     command = "--recipe", "smoke", f"--runs-dir={tmp_path}/file/runs"
-    assert "Cannot make a folder in --runs-dir" in refused(capsys, *command)
+    assert "Cannot write " in refused(capsys, *command)
+
+
+def test_a_file_system_comes_with_its_extra(monkeypatch):
+    """Where TensorFlow does not bring it, for every command that reads it."""
+    monkeypatch.setattr(tf.io.gfile, "get_registered_schemes", lambda: [""])
+    for read in (RunFolder, data.unlabelled_images, serving.newest_export):
+        with pytest.raises(UserError, match="gcs_filesystem.*the extra `tpu`"):
+            read("gs://bucket/x")
 
 
 def test_a_fault_keeps_its_traceback():
@@ -125,7 +139,7 @@ def test_a_run_says_what_it_does_and_is_not_begun_again(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", command)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert cli.train(command[1:]) == 0
+    assert cli.main(["train", *command[1:]]) == 0
     printed = capsys.readouterr().out
     for text in ("1 epoch of 20 steps, 64 images each", "img/s", "1 CPU\n"):
         assert text in printed
@@ -134,7 +148,7 @@ def test_a_run_says_what_it_does_and_is_not_begun_again(
     assert shlex.split(record["command"]) == ["python", *command]
     assert "![" not in (tmp_path / "my run" / "report.md").read_text()
     monkeypatch.setattr(sys, "argv", ["pytest"])
-    assert cli.train(command[-1:]) == 0
+    assert cli.main(["train", command[-1]]) == 0
     assert "is finished; there is nothing to resume" in capsys.readouterr().out
     for change, message in (
         ("--seed=3", "begun with another recipe: seed is 0, not 3. Resume it"),
