@@ -24,11 +24,7 @@ class UserError(ValueError):
 
 @contextlib.contextmanager
 def users_input() -> Iterator[None]:
-    """Makes a ValueError of what is inside a `UserError`; also a decorator.
-
-    It stands where something is looked at that a command was given: a name, a
-    file, an image set, the arguments of a network.
-    """
+    """Makes a `UserError` of a ValueError inside; also a decorator."""
     try:
         yield
     except UserError:
@@ -118,12 +114,7 @@ def scope_per_axis(name: str, value: Any, rank: int | None = None) -> Any:
 
 
 def check_types(instance: Any) -> None:
-    """Raises `ValueError` if a field of a dataclass has another type.
-
-    Args:
-        instance: of a dataclass with fields of numbers, texts, other classes,
-            tuples, mappings and unions of those.
-    """
+    """Raises `ValueError` if a field of a dataclass has another type."""
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
         if not _is_a(value, field.type):

@@ -14,15 +14,10 @@ from typing import Any
 def attach(
     package: str, file: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Makes the names of a package's stub available at their first use.
+    """Returns `__getattr__`, `__dir__` and `__all__` of a package.
 
-    Args:
-        package: `__name__` of the package.
-        file: its `__file__`; the imports of the `.pyi` file next to it, all of
-            the form `from module import name`, are the names.
-
-    Returns:
-        `__getattr__`, `__dir__` and `__all__` for the package.
+    The names are what the `.pyi` file next to its `__file__` imports, all in
+    the form `from module import name`.
     """
     stub = pathlib.Path(file).with_suffix(".pyi")
     modules = {

@@ -74,10 +74,9 @@ class BaseLayer(KerasLayer):
 
     def get_config(self):
         config = super().get_config()
-        if self.activity_regularizer is not None:
-            regularizer = tf.keras.regularizers.serialize(
-                self.activity_regularizer
-            )
+        regularizer = self.activity_regularizer
+        if regularizer is not None:
+            regularizer = tf.keras.regularizers.serialize(regularizer)
             config["activity_regularizer"] = regularizer
         for name, argument in self._arguments.items():
             config[name] = argument.serialized(getattr(self, name))

@@ -1,5 +1,6 @@
 """What `LambdaLayer` and `LambdaConv` have in common: their weights."""
 
+import weakref
 from typing import Any
 
 import tensorflow as tf
@@ -19,15 +20,8 @@ from lambdanet_tf.layers.projections import ProjectionLayer
 from lambdanet_tf.layers.reading import places_of
 from lambdanet_tf.layers.reading import reading_of
 
-
-class _Places:
-    """Geometries and plans by static grid; a copy of a layer begins anew."""
-
-    def __init__(self):
-        self.found: dict[tuple, tuple] = {}
-
-    def __reduce__(self):
-        return _Places, ()
+# Geometries and plans by static grid, of each layer.
+_places = weakref.WeakKeyDictionary()
 
 
 class LambdaBase(ProjectionLayer):
@@ -77,11 +71,8 @@ class LambdaBase(ProjectionLayer):
             )
         given, self.position_embedding = self.position_embedding, None
         if self.use_position and given != "explicit":
-            ours = {
-                "key_dim": self.key_dim,
-                "intra_depth": self.intra_depth,
-                "scope": self.scope,
-            }
+            names = "key_dim", "intra_depth", "scope"
+            ours = {name: getattr(self, name) for name in names}
             if isinstance(given, RelativePositionEmbedding):
                 self._check_shared(given, **ours)
                 self.position_embedding = self._shared(given)
@@ -97,16 +88,10 @@ class LambdaBase(ProjectionLayer):
 
     def _build(self, inputs_shape, context_shape):
         filters = self._divisible(self.filters or inputs_shape[-1])
-        value_dim = filters // self.num_heads
-        self._build_projections(
-            (inputs_shape, context_shape),
-            (
-                self.num_heads * self.key_dim,
-                self.key_dim * self.intra_depth,
-                value_dim * self.intra_depth,
-            ),
-            query_scale=1.0 / self.key_dim,
-        )
+        shapes, intra = (inputs_shape, context_shape), self.intra_depth
+        values = filters // self.num_heads * intra
+        units = self.num_heads * self.key_dim, self.key_dim * intra, values
+        self._build_projections(shapes, units, query_scale=1 / self.key_dim)
         self.query_norm = self._norm("query_norm", self.query.units)
         self.value_norm = self._norm("value_norm", self.value.units)
         shared = self.position_embedding
@@ -120,7 +105,6 @@ class LambdaBase(ProjectionLayer):
                 initializer=self._initializers(self.position_bias_initializer),
                 trainable=True,
             )
-        self._places = _Places()
         batch, *grid = inputs_shape[:-1]
         geometry = None if None in grid else self._geometry(grid)
         self._built_plans = tuple(
@@ -169,7 +153,7 @@ class LambdaBase(ProjectionLayer):
         # Keras 2 may say `training` with a tensor: then it can be both.
         training = tf.is_tensor(training) or bool(training)
         key: Any = *grid, training, batch, ops.target_device()
-        found = self._places.found
+        found = _places.setdefault(self, {})
         if any(map(tf.is_tensor, grid)):  # of one trace
             key, found = None, {}
         if key not in found:
@@ -195,12 +179,9 @@ class LambdaBase(ProjectionLayer):
         x, context = masks.filled(x, context)
         queries, values = self.query(x), self.value(context)
         if self.use_batch_norm:
-            queries = self.query_norm(
-                queries, training=training, mask=masks.query
-            )
-            values = self.value_norm(
-                values, training=training, mask=masks.context
-            )
+            phase = {"training": training}
+            queries = self.query_norm(queries, mask=masks.query, **phase)
+            values = self.value_norm(values, mask=masks.context, **phase)
         queries = grids.split(queries, self.num_heads, self.key_dim)
         if self.query_normalization == "softmax":
             wide = tf.cast(queries, ops.accumulation_dtype(queries.dtype))
@@ -239,24 +220,15 @@ class LambdaBase(ProjectionLayer):
         inputs = tf.cast(inputs, self.compute_dtype)
         operands, sizes = self._operands(inputs, **arguments)
         x, context, embeddings, masks = operands
-        geometry = self._geometry(sizes[1])
+        place = self._geometry(sizes[1]), "query_first"
         queries, keys, values = (
             x if x is None else tf.cast(x, ops.accumulation_dtype(x.dtype))
             for x in self._projected(x, context, masks, training=False)
         )
+        rest = *place, self.key_normalization, masks, self.position_bias
 
-        def equation(keys, values, embeddings):
-            return ops.lambda_output(
-                queries,
-                keys,
-                values,
-                embeddings,
-                geometry,
-                "query_first",
-                self.key_normalization,
-                masks,
-                self.position_bias,
-            )[0]
+        def equation(*operands):
+            return ops.lambda_output(queries, *operands, *rest)[0]
 
         places = places_of(position, sizes[0])
         return reading_of(

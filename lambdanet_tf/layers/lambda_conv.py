@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from lambdanet_tf import ops
 from lambdanet_tf.arguments import int_per_axis
-from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import positive_int
 from lambdanet_tf.arguments import scope_per_axis
 from lambdanet_tf.layers import grids
@@ -26,11 +25,6 @@ _AXIS = {
 
 def _kernel_size(name, value):
     return scope_per_axis(name, int_per_axis(name, value))
-
-
-def _padding(name, value):
-    lower = value.lower() if isinstance(value, str) else value
-    return one_of(name, lower, tuple(_AXIS))
 
 
 @serializable
@@ -82,7 +76,7 @@ class LambdaConv(StreamingLambda):
     kernel_size: Any = argument(check=_kernel_size, kw_only=False)
     strides: Any = argument(default=1, check=int_per_axis)
     dilation_rate: Any = argument(default=1, check=int_per_axis)
-    padding: str = argument(default="same", check=_padding)
+    padding: str = argument(default="same", choices=tuple(_AXIS))
 
     def __post_init__(self):
         self.scope, self.causal = self.kernel_size, self.padding == "causal"
@@ -171,9 +165,8 @@ class LambdaConv(StreamingLambda):
 
     def compute_output_shape(self, input_shape):
         grid = tuple(input_shape)[1:-1]
-        axes = self._axes([1 if size is None else size for size in grid])
-        pairs = zip(grid, axes, strict=True)
-        sizes = [None if size is None else a.queries for size, a in pairs]
+        axes = self._axes([size or 1 for size in grid])
+        sizes = [n and a.queries for n, a in zip(grid, axes, strict=True)]
         if any(size is not None and size < 1 for size in sizes):
             raise ValueError(
                 "The inputs are smaller than the window of `kernel_size` and "

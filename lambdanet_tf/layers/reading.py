@@ -19,16 +19,8 @@ def reading_of(equation, keys, values, embeddings, places, grids, num_heads):
 
     An output of each query and head has a channel of values for itself, so
     that one derivative has all weights. The values are zero there, and what
-    remains of the outputs is the bias.
-
-    Args:
-        equation: function of the next three, to `(batch, n, heads, value_dim)`.
-        keys: `(batch, m, key_dim, intra_depth)`, or None.
-        values: `(batch, m, value_dim, intra_depth)`.
-        embeddings: as in `ops.lambda_output`, or None.
-        places: one index per axis for each query.
-        grids: sizes of the grids of queries and context.
-        num_heads: int.
+    remains of the outputs is the bias. The equation is a function of keys,
+    values and embeddings; grids are those of queries and context.
     """
     rows = [int(np.ravel_multi_index(place, grids[0])) for place in places]
     probes = len(rows) * num_heads

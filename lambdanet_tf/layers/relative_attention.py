@@ -208,13 +208,11 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             masks,
             return_attention_scores,
         )  # [b, n, h, v]
-        scores = None
-        if return_attention_scores:
-            outputs, scores = outputs  # [b, h, n, m]
-        outputs = self._of_lines(outputs, inputs)  # [b, *grid, h * v]
-        if scores is None:
-            return outputs
-        return outputs, self._scores_of_lines(scores, inputs)
+        if not return_attention_scores:
+            return self._of_lines(outputs, inputs)  # [b, *grid, h * v]
+        outputs, scores = outputs  # [b, h, n, m]
+        scores = self._scores_of_lines(scores, inputs)
+        return self._of_lines(outputs, inputs), scores
 
     def _heads(self, projection, x):
         """Projects `(batch, n, channels)` to `(batch, n, heads, depth)`."""
@@ -227,9 +225,8 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             tf.convert_to_tensor(table.embeddings)[..., 0]  # no intra-depth
             for table in self.tables()
         )
-        if self.position_embedding is not None:
-            return tables[0]
-        return tables or None
+        is_joint = self.position_embedding is not None
+        return tables[0] if is_joint else tables or None
 
     def _order(self, x):
         """Returns all axes, those that attention runs along and depths last."""
@@ -241,10 +238,8 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         """`(batch, *spatial, channels)` -> `(batch of lines, n, channels)`."""
         if self.axis is None:
             return grids.flatten(x)[0]
-        length, channels = ops.size(x, self.axis), x.shape[-1]
-        return tf.reshape(
-            tf.transpose(x, self._order(x)), [-1, length, channels]
-        )
+        shape = [-1, ops.size(x, self.axis), x.shape[-1]]
+        return tf.reshape(tf.transpose(x, self._order(x)), shape)
 
     def _of_lines(self, outputs, inputs):
         """`(batch of lines, n, heads, v)` -> `(batch, *spatial, filters)`."""
@@ -264,20 +259,19 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
 
     def _masks(self, inputs, context, mask, context_mask, pairs):
         """Returns the masks of a call, or of a batch of lines along `axis`."""
-        padding = mask, context_mask
+        given = inputs, context, mask, context_mask
         if self.axis is None:
-            return ops.Masks.of_call(
-                inputs, context, *padding, pairs, self.causal
-            )
-        masks = ops.Masks.of_call(inputs, context, *padding)
-        query, real = (
-            None
-            if mask is None
-            else tf.squeeze(
-                self._lines(tf.reshape(mask, [-1, *grids.grid_of(x), 1])), -1
-            )
-            for mask, x in ((masks.query, inputs), (masks.context, context))
-        )
+            return ops.Masks.of_call(*given, pairs, self.causal)
+
+        def of_lines(mask, x):
+            if mask is None:
+                return None
+            x = tf.reshape(mask, [-1, *grids.grid_of(x), 1])
+            return tf.squeeze(self._lines(x), -1)
+
+        masks = ops.Masks.of_call(*given)
+        query = of_lines(masks.query, inputs)
+        real = of_lines(masks.context, context)
         if pairs is not None:
             lengths = inputs.shape[self.axis], context.shape[self.axis]
             ops.check_attention_mask(pairs, inputs.shape[0], *lengths)

@@ -128,14 +128,13 @@ class StreamingLambda(LambdaBase):
                 f"Received: {state}."
             )
         message = "`inputs` of a step must have a multiple of `strides`"
-        length = ops.size(inputs, 1)
-        if not isinstance(length, int):
-            if stride > 1:
-                tf.debugging.Assert(length % stride == 0, [message, length])
-        elif length % stride:
+        length, known = ops.size(inputs, 1), inputs.shape[1] is not None
+        if known and length % stride:
             raise ValueError(
                 f"{message}, {stride}, positions. Received: {length}."
             )
+        if not known and stride > 1:
+            tf.debugging.Assert(length % stride == 0, [message, length])
 
     def _check_streams(self):
         if not self.causal:

@@ -119,11 +119,6 @@ def _position_scores(queries, embeddings, blocks):
 
     With one table per axis, each axis has its own scores of few context
     positions; only their sum is formed for every pair.
-
-    Args:
-        queries: `(b, x, h, t, key_dim)`.
-        embeddings: one table, or a tuple of tables.
-        blocks: `Blocks`.
     """
     inner = blocks.inner
     if not isinstance(embeddings, tuple):

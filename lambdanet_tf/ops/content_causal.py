@@ -42,14 +42,9 @@ def causal_content_output(
 ):
     """Computes the content output of queries that see only their past.
 
-    Args:
-        queries: `(batch, n / stride, heads, key_dim)`, rounded up.
-        keys: `(batch, n, key_dim, intra_depth)`, before normalization.
-        values: `(batch, n, value_dim, intra_depth)`.
-        normalization: one of `KEY_NORMALIZATIONS`, over the query's past.
-        context_mask: None or boolean `(batch or 1, n)`; False = padding.
-        stride: int. Positions from a query to the next.
-        state: None, or of the positions before, see `content_state_spec`.
+    Arguments as of `content_output`: queries `(batch, n / stride, heads,
+    key_dim)`, rounded up, lie `stride` positions apart; the mask is None or
+    boolean `(batch or 1, n)`. Also returns the next state.
 
     Cost: about 2 b n u (k v + h k v + h c k + h c v) operations; largest
     intermediates b n h k u, b n h c u and b n k v u / c.

@@ -115,10 +115,8 @@ def check_attention_mask(mask, batch, n, m):
 def padding_mask(x, **masks):
     """Returns boolean `(batch, positions)`, False = padding, or None.
 
-    Args:
-        x: `(batch, *spatial, channels)`.
-        **masks: None, or `(batch, positions)` or `(batch, *spatial)`, each
-            under the name that errors show.
+    Masks are None, `(batch, positions)` or `(batch, *spatial)`, each under the
+    name that errors show.
     """
     flat = [
         _flat(name, tf.cast(mask, tf.bool), x)
