@@ -53,11 +53,10 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
             known = tf.get_static_value(training)
         else:
             known = bool(training)
-        rank, axes = len(inputs.shape), tf.nest.flatten(self.axis)
-        others = [axis for axis in axes if axis % rank != rank - 1]
-        for name in ("renorm", "virtual_batch_size"):
-            others += [name] if getattr(self, name, None) else []
-        if known is None or others:
+        rank, (axis, *more) = len(inputs.shape), tf.nest.flatten(self.axis)
+        names = "renorm", "virtual_batch_size"
+        more += [name for name in names if getattr(self, name, None)]
+        if known is None or more or axis % rank != rank - 1:
             return super().call(inputs, training=training, mask=mask)
         training = bool(known and self.trainable)
         replica = self._replica() if training else None

@@ -12,6 +12,7 @@ from lambdanet_tf.environment import keras_mask
 from lambdanet_tf.layers import grids
 from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.base import BaseLayer
+from lambdanet_tf.ops.masks import differs_by_query
 
 
 class ContextLayer(BaseLayer):
@@ -75,13 +76,10 @@ class ContextLayer(BaseLayer):
         return grid if self.axis is None else grid[self.axis - 1 : self.axis]
 
     def _prepared(self, inputs, context, attention_mask):
-        """Returns inputs and context, the same tensor if there is one.
-
-        Sizes of the grid that are unknown are those of `build` only where they
-        must be static: others can change.
-        """
+        """Returns inputs and context, the same tensor if there is one."""
         pairs = attention_mask is not None and self._has_geometry
-        fixed = pairs and ops.differs_by_query(attention_mask)
+        fixed = pairs and differs_by_query(attention_mask)
+        # Unknown sizes are those of `build` only where they must be static.
         shapes = self._build_shapes if fixed else self._shapes
         inputs = grids.as_built(inputs, shapes[0], self)
         if context is None:

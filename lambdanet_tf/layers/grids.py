@@ -30,18 +30,11 @@ def split(x, *depths):
 
 
 def as_built(x, shape, layer, name="inputs"):
-    """Returns a tensor with the sizes that a layer was built for.
+    """Returns a floating tensor with the sizes that a layer was built for.
 
     Generators of Python and `tf.py_function` yield tensors without sizes, or
-    even without a rank, to layers that were built with them.
-
-    Args:
-        x: `(batch, *spatial, channels)`.
-        shape: of x when the layer was built; None where sizes may change, as
-            that of the batch may.
-        layer: the layer, whose compute dtype x gets unless it is floating:
-            Keras casts no integers.
-        name: of the argument.
+    even without a rank. A size of the shape that may change is None; that of
+    the batch always may. Keras casts no integers.
     """
     if not x.dtype.is_floating:
         x = tf.cast(x, layer.compute_dtype)

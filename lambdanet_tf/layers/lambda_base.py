@@ -19,6 +19,7 @@ from lambdanet_tf.layers.position_embedding import RelativePositionEmbedding
 from lambdanet_tf.layers.projections import ProjectionLayer
 from lambdanet_tf.layers.reading import places_of
 from lambdanet_tf.layers.reading import reading_of
+from lambdanet_tf.ops.devices import target_device
 
 # Geometries and plans by static grid, of each layer.
 _places = weakref.WeakKeyDictionary()
@@ -152,7 +153,7 @@ class LambdaBase(ProjectionLayer):
         """Returns the geometry of a grid, and the plan of a call on it."""
         # Keras 2 may say `training` with a tensor: then it can be both.
         training = tf.is_tensor(training) or bool(training)
-        key: Any = *grid, training, batch, ops.target_device()
+        key: Any = *grid, training, batch, target_device()
         found = _places.setdefault(self, {})
         if any(map(tf.is_tensor, grid)):  # of one trace
             key, found = None, {}
@@ -164,14 +165,16 @@ class LambdaBase(ProjectionLayer):
     def _outputs(self, operands, place, training, state=None):
         """Returns `ops.lambda_output` of what `_operands` returns."""
         x, context, embeddings, masks = operands
+        geometry, plan = place
         return ops.lambda_output(
             *self._projected(x, context, masks, training),
-            embeddings,
-            *place,
-            self.key_normalization,
-            masks,
-            self.position_bias,
-            state,
+            embeddings=embeddings,
+            geometry=geometry,
+            plan=plan,
+            normalization=self.key_normalization,
+            masks=masks,
+            position_bias=self.position_bias,
+            state=state,
         )
 
     def _projected(self, x, context, masks, training):
@@ -220,15 +223,20 @@ class LambdaBase(ProjectionLayer):
         inputs = tf.cast(inputs, self.compute_dtype)
         operands, sizes = self._operands(inputs, **arguments)
         x, context, embeddings, masks = operands
-        place = self._geometry(sizes[1]), "query_first"
         queries, keys, values = (
             x if x is None else tf.cast(x, ops.accumulation_dtype(x.dtype))
             for x in self._projected(x, context, masks, training=False)
         )
-        rest = *place, self.key_normalization, masks, self.position_bias
+        rest = {
+            "geometry": self._geometry(sizes[1]),
+            "plan": "query_first",
+            "normalization": self.key_normalization,
+            "masks": masks,
+            "position_bias": self.position_bias,
+        }
 
         def equation(*operands):
-            return ops.lambda_output(queries, *operands, *rest)[0]
+            return ops.lambda_output(queries, *operands, **rest)[0]
 
         places = places_of(position, sizes[0])
         return reading_of(

@@ -15,6 +15,7 @@ from lambdanet_tf.layers.argument import argument
 from lambdanet_tf.layers.argument import serializable
 from lambdanet_tf.layers.base import not_converted
 from lambdanet_tf.layers.streaming import StreamingLambda
+from lambdanet_tf.ops.geometry import center_of
 
 _AXIS = {
     "same": ops.same_axis,
@@ -148,7 +149,7 @@ class LambdaConv(StreamingLambda):
             return x
         cuts = [slice(None)]
         for axis in axes:
-            first = 0 if self.causal else ops.center_of(axis)
+            first = 0 if self.causal else center_of(axis)
             last = first + (axis.queries - 1) * axis.stride
             cuts.append(slice(first, last + 1, axis.stride))
         return x[tuple(cuts)]

@@ -83,15 +83,12 @@ class LambdaLayer(ContextLayer, StreamingLambda):
         use_sync_bn: bool. Whether batch statistics span all replicas.
         query_initializer: any of Keras, or None for the paper's N(0, 1 /
             (key_dim channels)).
-        key_initializer: any of Keras, or None for the paper's N(0, 1 /
-            channels).
-        value_initializer: any of Keras, or None for N(0, 1 / channels).
+        key_initializer: as `value_initializer` any of Keras, or None for the
+            paper's N(0, 1 / channels).
         embeddings_initializer: any of Keras, or None for the paper's N(0, 1).
         position_bias_initializer: any of Keras.
-        kernel_regularizer: of the three projections.
-        embeddings_regularizer: of the table.
-        kernel_constraint: of the three projections.
-        embeddings_constraint: of the table.
+        kernel_regularizer: of the three projections, as `kernel_constraint`.
+        embeddings_regularizer: of the table, as `embeddings_constraint`.
 
     Call arguments:
         inputs: `(batch, *spatial, channels)`, one to three spatial axes, of
@@ -173,11 +170,9 @@ class LambdaLayer(ContextLayer, StreamingLambda):
         is_explicit = self._position_embedding_argument == "explicit"
         if (is_explicit and self.use_position) != (given is not None):
             raise ValueError(
-                "`embeddings` must be given exactly when the layer has a "
-                "position part with position_embedding='explicit'. Received: "
-                f"embeddings={given if given is None else '...'}, use_position="
-                f"{self.use_position}, position_embedding="
-                f"{self._position_embedding_argument!r}."
+                "`embeddings` must be given if, and only if, the layer has "
+                "position_embedding='explicit' and use_position=True. "
+                f"Received: {None if given is None else tuple(given.shape)}."
             )
         if given is None:
             return self._table()

@@ -26,9 +26,8 @@ class RelativePositionEmbedding(BaseLayer):
     The paper's translation-equivariant embeddings E[n, m] = R[m - n]: this
     layer owns the table R. Lambda layers create one for themselves; pass one
     instance as `position_embedding` to several lambda layers and they share
-    it (the paper's "shared embeddings", Table 4). Files (`.keras`, weights,
-    checkpoints, SavedModel), copies, pickles and
-    `lambdanet_tf.models.clone_network` keep what is shared. Where Keras keeps
+    it (the paper's "shared embeddings", Table 4). Files, copies, pickles and
+    `lambdanet_tf.models.clone_network` keep what is shared; where Keras keeps
     configurations only (`tf.keras.models.clone_model`, JSON, HDF5) every layer
     gets a table of its own.
 
@@ -81,13 +80,11 @@ class RelativePositionEmbedding(BaseLayer):
     def build(self, input_shape):
         grids.check_grid("inputs", tuple(input_shape))
         entries = self._entries(tuple(input_shape[1:-1]))
+        normal = tf.keras.initializers.RandomNormal(stddev=1.0)
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(*entries, self.key_dim, self.intra_depth),
-            initializer=Initializers()(
-                self.embeddings_initializer
-                or tf.keras.initializers.RandomNormal(stddev=1.0)
-            ),
+            initializer=Initializers()(self.embeddings_initializer or normal),
             regularizer=self.embeddings_regularizer,
             constraint=self.embeddings_constraint,
             trainable=True,
@@ -129,12 +126,10 @@ class RelativePositionEmbedding(BaseLayer):
         return entries
 
     def call(self, inputs):
-        grid = tuple(
-            grids.as_built(inputs, self._built_shape, self).shape[1:-1]
-        )
-        geometry = ops.Geometry.of(
-            map(ops.same_axis, grid, self.entries_for(grid))
-        )
+        inputs = grids.as_built(inputs, self._built_shape, self)
+        grid = tuple(inputs.shape[1:-1])
+        axes = map(ops.same_axis, grid, self.entries_for(grid))
+        geometry = ops.Geometry.of(axes)
         table = geometry.crop(tf.convert_to_tensor(self.embeddings))
         pairs = ops.pair_embeddings(table, geometry, self.compute_dtype)
         return pairs if self.intra_depth > 1 else tf.squeeze(pairs, -1)

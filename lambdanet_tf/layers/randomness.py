@@ -14,15 +14,10 @@ _active = threading.local()
 def random_streams(seed):
     """Inside, every draw is a function of `seed` and of the layer that draws.
 
-    A training step that is entered with a seed made from its number and its
-    replica draws the same numbers whenever it is repeated: a run that was
-    stopped continues as if it had not been, and `tf.recompute_grad` sees what
-    the forward pass saw. Layers are told apart by the order of their first
-    draw; one that is called twice draws the same numbers twice. The scope
-    counts for the Python thread that enters it, while a function is traced.
-
-    Args:
-        seed: int tensor `(2,)`.
+    A training step with a seed `(2,)` of its number and its replica draws the
+    same numbers whenever it is repeated. Layers are told apart by the order of
+    their first draw; one that is called twice draws the same numbers twice. The
+    scope counts for the Python thread that enters it.
     """
     outer = getattr(_active, "streams", None)
     _active.streams = (seed, {})
@@ -51,10 +46,8 @@ def uniform(shape, layer):
 class Initializers:
     """Gives out initializers, each with numbers of its own.
 
-    An instance of Keras draws the same numbers whenever it is called, so
-    that several weights of one shape would start equal. Here each weight
-    gets a copy; where a seed comes again, the copy has one derived from it,
-    and from how many weights had it before. The first keeps it.
+    An instance of Keras draws the same numbers whenever it is called. Here each
+    weight gets a copy, with a seed of its own from the second on.
     """
 
     def __init__(self):

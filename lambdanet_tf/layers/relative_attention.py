@@ -34,13 +34,10 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
 
     X are the inputs, C the context (X by default), k the depth of a head's
     keys. E depends on m - n alone and is shared by the heads: a learned
-    embedding per axis, added up (Bello et al., 2019, section 3.1; Srinivas et
-    al., 2021; Vaswani et al., 2021), or one table of all axes jointly, as
-    lambda layers have. As in Bello et al. (2019), the scale applies to both
-    terms. Nothing follows the heads, as in the residual blocks of
-    Ramachandran et al. (2019) and Srinivas et al. (2021). Positions outside
-    the map are never attended to. A local scope is computed in blocks of
-    queries, so that its memory is linear in the number of positions.
+    embedding per axis, added up, or one table of all axes jointly, as lambda
+    layers have. As in Bello et al. (2019), the scale applies to both terms.
+    Nothing follows the heads. Positions outside the map are never attended to.
+    The memory of a local scope is linear in the number of positions.
 
     The sublayers are attributes: `query`, `key`, `value` (Dense without bias,
     channels head-major), and the tables `position_embedding` or
@@ -64,14 +61,11 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
             share between layers.
         causal: bool. Whether a position sees only itself and those before it.
             With one spatial axis, or along `axis`.
-        query_initializer: any of Keras, or None for N(0, 1 / channels).
-        key_initializer: any of Keras, or None for N(0, 1 / channels).
-        value_initializer: any of Keras, or None for N(0, 1 / channels).
+        query_initializer: as `key_initializer` and `value_initializer` any of
+            Keras, or None for N(0, 1 / channels).
         embeddings_initializer: any of Keras, or None for N(0, 1 / k).
-        kernel_regularizer: of the three projections.
-        embeddings_regularizer: of the tables.
-        kernel_constraint: of the three projections.
-        embeddings_constraint: of the tables.
+        kernel_regularizer: of the three projections, as `kernel_constraint`.
+        embeddings_regularizer: of the tables, as `embeddings_constraint`.
 
     Call arguments:
         inputs: `(batch, *spatial, channels)`, one to three spatial axes, of

@@ -137,22 +137,18 @@ class StreamingLambda(LambdaBase):
             tf.debugging.Assert(length % stride == 0, [message, length])
 
     def _check_streams(self):
+        is_local = self.position_embedding is not None and self.scope
+        why = ""
         if not self.causal:
             why = (
                 "its outputs depend on positions that come later. "
                 "`LambdaLayer` needs causal=True, `LambdaConv` padding='causal'"
             )
-        elif self.use_position and self.position_embedding is None:
+        elif self.use_position and not is_local:
             why = (
-                "with position_embedding='explicit' every pair of positions "
-                "has its own embedding"
+                "every position that was ever seen keeps its own embedding, "
+                "and the state would grow. Give `scope` an odd number, without "
+                "position_embedding='explicit', or give use_position=False"
             )
-        elif self.use_position and self.scope is None:
-            why = (
-                "with scope=None every value that was ever seen keeps its own "
-                "embedding, and the state would grow. Give `scope` an odd "
-                "number, or leave the position part out with use_position=False"
-            )
-        else:
-            return
-        raise ValueError(f"Layer {self.name!r} cannot stream: {why}.")
+        if why:
+            raise ValueError(f"Layer {self.name!r} cannot stream: {why}.")

@@ -14,10 +14,8 @@ from lambdanet_tf.ops.attention import relative_attention
 from lambdanet_tf.ops.devices import DEVICES
 from lambdanet_tf.ops.devices import accumulation_dtype
 from lambdanet_tf.ops.devices import planning_for
-from lambdanet_tf.ops.devices import target_device
 from lambdanet_tf.ops.geometry import Geometry
 from lambdanet_tf.ops.geometry import causal_axis
-from lambdanet_tf.ops.geometry import center_of
 from lambdanet_tf.ops.geometry import same_axis
 from lambdanet_tf.ops.geometry import size
 from lambdanet_tf.ops.geometry import valid_axis
@@ -25,7 +23,6 @@ from lambdanet_tf.ops.keys import KEY_NORMALIZATIONS
 from lambdanet_tf.ops.lambdas import lambda_output
 from lambdanet_tf.ops.masks import Masks
 from lambdanet_tf.ops.masks import check_attention_mask
-from lambdanet_tf.ops.masks import differs_by_query
 from lambdanet_tf.ops.masks import padding_mask
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.pairs import relative_index
@@ -43,18 +40,16 @@ __all__ = [
     "ALGORITHMS",
     "DEVICES",
     "KEY_NORMALIZATIONS",
-    "TYPICAL_BATCH",
     "Dims",
     "Geometry",
     "Masks",
     "Plan",
+    "TYPICAL_BATCH",
     "Reading",
     "accumulation_dtype",
     "causal_axis",
-    "center_of",
     "check_attention_mask",
     "content_state_spec",
-    "differs_by_query",
     "implementations",
     "initial_state",
     "lambda_output",
@@ -66,6 +61,5 @@ __all__ = [
     "relative_index",
     "same_axis",
     "size",
-    "target_device",
     "valid_axis",
 ]

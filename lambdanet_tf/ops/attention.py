@@ -222,10 +222,8 @@ def _blocks(geometry, queries, values, masks, return_weights):
 def _block_sizes(geometry, num_heads, key_dim, value_dim):
     """Returns how many queries per axis a block of local attention has.
 
-    Larger blocks have fewer copies of their context; smaller ones fewer pairs
-    out of scope. A size that divides the scope's reach leaves no context
-    unread. What a training step holds is the smallest: the scores and their
-    softmax, and the windows of keys and values.
+    What a training step holds is the smallest: the scores and their softmax,
+    and the windows of keys and values.
     """
     best = math.inf, ()
     for sizes in itertools.product(*map(_candidates, geometry.axes)):

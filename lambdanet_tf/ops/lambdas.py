@@ -90,20 +90,15 @@ def lambda_output(
             seen = tf.linalg.band_part(past, -1, 0)
         outputs += [pair_output(queries, values, embeddings, geometry, seen)]
     elif embeddings is not None:
-        outputs += [
-            _position_output(
-                queries, values, embeddings, geometry, plan, masks.causal
-            )
-        ]
+        rest = embeddings, geometry, plan, masks.causal
+        outputs += [_position_output(queries, values, *rest)]
     outputs = tf.add_n(outputs)
     if position_bias is not None:
         outputs += _bias_output(queries, position_bias)
     return outputs, after
 
 
-def _position_output(
-    queries, values, embeddings, geometry, plan="auto", causal=False
-):
+def _position_output(queries, values, embeddings, geometry, plan, causal):
     """Computes what the queries read from their position lambdas.
 
     Sums over positions run in float32 or wider. If `causal`, what comes later

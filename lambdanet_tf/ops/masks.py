@@ -43,11 +43,9 @@ class Masks:
         attention_mask=None,
         causal=False,
     ):
-        """Makes the masks of a call of a layer.
+        """Makes the masks of a layer's call, of all forms that it takes.
 
-        The context is the same tensor where it is the inputs. Padding as in
-        `padding_mask`; a mask of pairs is `(n, m)` or `(batch or 1, n or 1,
-        m)`.
+        Without a context of its own the inputs are the context, too.
         """
         if context is inputs:
             given = {"mask": mask, "context_mask": context_mask}

@@ -36,9 +36,8 @@ def relative_index(geometry):
 def pair_embeddings(table, geometry, dtype=None, context_first=False):
     """Returns embeddings `(n, m, ...)` of all pairs, zero out of scope.
 
-    Of a table `(*taps, ...)` that is cropped to a static geometry, as `(m, n,
-    ...)` if `context_first`. The gradient of an entry is added up in float32 or
-    wider.
+    Of a table `(*taps, ...)` that is cropped to a static geometry. The gradient
+    of an entry is added up in float32 or wider.
     """
     index, rank = relative_index(geometry), geometry.rank
     index = tf.transpose(index) if context_first else index

@@ -3,7 +3,5 @@
     Y[b, n, h, v] =
         sum over m, k, u of  Q[b, n, h, k] E[n, m, k, u] V[b, m, v, u]
 
-Every algorithm computes this function; they differ by up to a hundred times in
-what it costs, depending on the geometry. `plan` takes the one that is expected
-to be the fastest.
+Every algorithm computes this function, at costs up to a hundred times apart.
 """
