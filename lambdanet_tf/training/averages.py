@@ -36,9 +36,6 @@ class Averages:
         variables: list of `tf.Variable`, their averages.
         is_swapped: whether the model has the averages in place of its weights.
 
-    Raises:
-        ValueError: if `decay` is not in [0, 1).
-
     Examples:
         >>> model = tf.keras.Sequential(
         ...     [tf.keras.Input((2,)), tf.keras.layers.Dense(1)]
@@ -67,11 +64,7 @@ class Averages:
         self.is_swapped = False
 
     def update(self, updates: tf.Tensor | int) -> None:
-        """Moves the averages; call it in each replica after an update.
-
-        Args:
-            updates: number of updates so far, this one included: t.
-        """
+        """Moves the averages, in each replica, after t updates."""
         updates = tf.cast(updates, tf.float32)
         decay = tf.minimum(self._decay, (1.0 + updates) / (10.0 + updates))
         context = tf.distribute.get_replica_context()

@@ -33,19 +33,12 @@ class InputPipeline:
     generator of its own.)
 
     Args:
-        recipe: sizes, augmentation, seed.
-        images: the image set.
-        strategy: None for the current one.
+        recipe: sizes, augmentation, seed; also an attribute.
+        images: the image set; also an attribute.
+        strategy: None for the current one; also an attribute.
 
     Attributes:
         steps_per_epoch: whole batches of the labelled training images.
-
-    The arguments are attributes, too.
-
-    Raises:
-        ValueError: if the batch does not fit the training set or the replicas,
-            all images of a split are corrupt, or there are no such
-            pseudo-labels.
 
     Examples:
         >>> pipeline = InputPipeline(

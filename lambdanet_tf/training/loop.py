@@ -47,7 +47,7 @@ def train(
     print_fn: PrintFn = print,
     on_epoch: OnEpoch | None = None,
 ) -> runs.RunFolder:
-    """Trains a recipe's network and writes its run folder.
+    """Trains a recipe's network and returns its run folder.
 
     A run folder that is there is resumed from its last checkpoint, with more
     epochs if the recipe has more. Keras' own seed draws the initial weights:
@@ -60,9 +60,6 @@ def train(
         print_fn: shows a line of text.
         on_epoch: is called after each epoch with the model, which has the
             trained weights, and the new line of metrics.csv.
-
-    Returns:
-        The folder of the finished run.
 
     Raises:
         ValueError: if the recipe does not fit its data, network, devices or

@@ -79,7 +79,7 @@ def recipe_network(
 def compile_network(
     model: tf.keras.Model, recipe: Recipe, steps_per_epoch: int
 ) -> tf.keras.Model:
-    """Compiles a network with the optimizer and the loss of a recipe.
+    """Compiles and returns a network, with optimizer and loss of a recipe.
 
     Optimizer, loss and metrics are Keras' own, for one-hot labels `(batch,
     classes)`, as `InputPipeline` gives them: categorical cross-entropy with
@@ -91,10 +91,7 @@ def compile_network(
         model: returns logits. To train some layers only, set their
             `trainable` before.
         recipe: the optimizer, its schedule, and the label smoothing.
-        steps_per_epoch: training steps of an epoch.
-
-    Returns:
-        The model.
+        steps_per_epoch: of the schedule.
 
     Raises:
         ValueError: if `fit` cannot bound gradients or scale losses so: with

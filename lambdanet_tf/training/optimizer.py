@@ -32,9 +32,6 @@ class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
         decay: exponential: the factor of each decay.
         every: exponential: steps between two decays.
 
-    Raises:
-        ValueError: if `shape` is unknown.
-
     Examples:
         >>> schedule = WarmupSchedule(0.1, num_steps=100, warmup_steps=10)
         >>> [round(float(schedule(step)), 3) for step in (0, 5, 10, 100)]
@@ -113,12 +110,11 @@ def recipe_optimizer(
     All begin from 0. Weight decay is not part of it: it is the regularizer of
     the network's kernels.
 
+    For `mixed_float16` it is inside Keras' `LossScaleOptimizer`.
+
     Args:
         recipe: what to optimize by.
         steps_per_epoch: training steps of an epoch.
-
-    Returns:
-        An optimizer; for `mixed_float16` inside Keras' `LossScaleOptimizer`.
     """
     keras, momentum = tf.keras.optimizers, recipe.momentum
     schedule = recipe_schedule(recipe, steps_per_epoch)

@@ -39,11 +39,7 @@ STRATEGIES = ("auto", "default", "mirrored", *ON_TF_KERAS)
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
-    """Where and how a recipe runs. Each field is a flag, with this help.
-
-    Raises:
-        ValueError: if a field has a value that is not allowed.
-    """
+    """Where and how a recipe runs. Each field is a flag, with this help."""
 
     runs_dir: str = field(
         "runs", "the folder in which every run gets its own", metavar="FOLDER"
@@ -78,11 +74,7 @@ class RunOptions:
 
 @dataclasses.dataclass(frozen=True)
 class LabelOptions:
-    """Which pseudo-labels are kept. Each field is a flag, with this help.
-
-    Raises:
-        ValueError: if a field has a value that is not allowed.
-    """
+    """Which pseudo-labels are kept. Each field is a flag, with this help."""
 
     threshold: float = field(
         0.5, "least probability of an image's class", low=0, high=1

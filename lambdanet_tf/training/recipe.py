@@ -25,9 +25,6 @@ class Recipe:
     """A training recipe. Each field is a flag of train.py, with this help.
 
     The defaults are the paper's: what its recipes have in common.
-
-    Raises:
-        ValueError: if a field has a value that is not allowed.
     """
 
     name: str = "custom"

@@ -39,9 +39,6 @@ def resolve(
             name other data.
         changes: fields to replace.
 
-    Returns:
-        A `Recipe`.
-
     Raises:
         ValueError: if there is no such recipe or field, or a value is not
             allowed.
@@ -74,12 +71,6 @@ def read_recipe(
         text: a JSON object of recipe fields, whose `name` selects the row that
             the others change; or the content of a run's run.json.
         changes: fields to replace.
-
-    Returns:
-        A `Recipe`.
-
-    Raises:
-        ValueError: if it is neither, or as `resolve`.
     """
     try:
         content = json.loads(text)

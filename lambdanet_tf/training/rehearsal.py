@@ -34,10 +34,6 @@ def dry_run(
         recipe: of the run.
         options: of the run.
         print_fn: shows a line of text.
-
-    Raises:
-        ValueError: if the recipe does not fit its data, network or devices.
-        NotFinite: if the loss of the first step is not finite.
     """
     options = options or RunOptions()
     with devices.lost_device_stops():

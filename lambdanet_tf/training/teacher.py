@@ -52,10 +52,6 @@ def label_images(
     Returns:
         The content of the file `pseudo_labels.json`: the arguments, how many
         images were read and kept, and how many of each class.
-
-    Raises:
-        ValueError: if the run has not finished, there are no such images, none
-            is kept, or the folder holds something else.
     """
     options = options or LabelOptions()
     run.require_finished()
