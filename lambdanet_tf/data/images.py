@@ -230,9 +230,6 @@ class EvaluationCrop:
             shorter side of the image; 1 keeps the whole image.
         dtype: what the pixels are rounded to.
 
-    Raises:
-        ValueError: if a square is cut for a result that is none.
-
     Examples:
         >>> crop = EvaluationCrop((4, 4), share=0.5)
         >>> crop(ArrayImage(tf.zeros([8, 8, 3]))).shape
@@ -242,14 +239,6 @@ class EvaluationCrop:
     size: tuple[int, int]
     share: float = 1.0
     dtype: str = "float32"
-
-    def __post_init__(self):
-        height, width = self.size
-        if self.share != 1.0 and height != width:
-            raise ValueError(
-                "`evaluation_crop` must be 1 for images that are not square. "
-                f"Received: {self.share} for {height}x{width}."
-            )
 
     def __call__(self, image: Image) -> tf.Tensor:
         if self.share == 1.0:

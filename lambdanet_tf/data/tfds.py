@@ -43,6 +43,8 @@ def read_tfds(
         files = info.splits[split].file_instructions
         if not files:
             return None
+        for file in files:  # A pipeline would look for it without end.
+            tf.io.gfile.stat(str(file.filename))
         return RecordSource(
             [str(file.filename) for file in files],
             [file.take for file in files],

@@ -1,9 +1,11 @@
 """Image sets by name: records, TensorFlow Datasets, arrays."""
 
 import os
+import pathlib
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf.data.records import RecordSource
@@ -193,6 +195,10 @@ def test_imagenet_is_tested_on_its_validation_images(tiny_sets):
     images = read_tfds("imagenet_tiny", 0.0, tiny_sets)
     assert images.test.num_images == 10
     assert images.test.decode(next(iter(images.test.scan()))[1])
+    *_, file = pathlib.Path(tiny_sets, "imagenet_tiny").rglob("*train*")
+    file.unlink()
+    with pytest.raises(tf.errors.NotFoundError, match=file.name):
+        read_tfds("imagenet_tiny", 0.0, tiny_sets)
 
 
 def test_a_set_that_tfds_does_not_have_is_its_own_error(tmp_path):
