@@ -31,10 +31,6 @@ from lambdanet_tf.arguments import users_input
 
 EXIT_BAD = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
-EXIT_PIPE = 141
-
-MODEL_ARGUMENTS = 'keyword arguments of the network, as {"classes": 10}'
 
 _BOUNDS = (
     ("low", operator.ge, "at least"),
@@ -113,7 +109,7 @@ def add_flags(
         defaults: values to show in the help in place of the fields' own.
     """
     for each in _declared(cls):
-        shown = {each.name: each.default, **(defaults or {})}[each.name]
+        shown = (defaults or {}).get(each.name, each.default)
         add_flag(group, each.name, None, shown=shown, **each.metadata)
 
 
@@ -157,16 +153,7 @@ def given(namespace: argparse.Namespace, cls: type) -> dict[str, Any]:
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are `UserError`s with the nearest flag.
-
-    Args:
-        **options: as for `argparse.ArgumentParser`.
-    """
-
-    def __init__(self, **options: Any):
-        formatter = argparse.RawDescriptionHelpFormatter
-        options |= {"formatter_class": formatter, "allow_abbrev": False}
-        super().__init__(**options)
+    """An `ArgumentParser` whose errors are `UserError`s, with a near flag."""
 
     def error(self, message: str) -> NoReturn:
         """Raises a `UserError` with argparse's message."""
@@ -174,12 +161,6 @@ class Parser(argparse.ArgumentParser):
         wrong = re.search(r"unrecognized arguments: (--[\w-]+)", message)
         hint = did_you_mean(wrong[1], flags) if wrong else ""
         raise UserError(f"{message.removeprefix('argument ')}.{hint}")
-
-
-def program(command: str) -> str:
-    """Returns what a command of this process is called by."""
-    name = os.path.basename(sys.argv[0])
-    return name if name == f"{command}.py" else f"lambdanet {command}"
 
 
 def run(action: Callable[[], int], prog: str) -> int:
@@ -190,18 +171,19 @@ def run(action: Callable[[], int], prog: str) -> int:
         prog: what the line begins with.
 
     Returns:
-        The exit code: the action's, or one of those above.
+        The exit code: the action's or the error's; 130 after Ctrl-C, 141 if
+        the reader of the output has gone.
     """
     # TensorFlow's C++ reports, among others, an error for a missing GPU.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         return action()
-    except BrokenPipeError:  # The reader of the output, as `head`, has gone.
+    except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_PIPE
+        return 141
     except KeyboardInterrupt:
         print(f"\n{prog}: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        return 130
     except Exception as error:
         code = getattr(error, "exit_code", None)
         if code is None:

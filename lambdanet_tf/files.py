@@ -162,8 +162,5 @@ def check_file_system(path: str) -> None:
     if not found or scheme in tf.io.gfile.get_registered_schemes():
         return
     if scheme != "gs":
-        raise UserError(
-            f"This TensorFlow cannot read or write {scheme}:// paths. "
-            f"Received: {path!r}."
-        )
+        raise UserError(f"TensorFlow knows no {scheme}:// paths: {path!r}.")
     require("tensorflow_io_gcs_filesystem", extra="tpu")

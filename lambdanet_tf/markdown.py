@@ -15,10 +15,7 @@ def escape(text: str) -> str:
 
 def code(text: Any) -> str:
     """Returns Markdown that shows a text as code, in a line."""
-    text = " ".join(str(text).splitlines())
-    longest = max(map(len, re.findall("`+", text)), default=0)
-    space = " " if longest else ""
-    return f"{'`' * (longest + 1)}{space}{text}{space}{'`' * (longest + 1)}"
+    return "`" + " ".join(str(text).replace("`", "'").splitlines()) + "`"
 
 
 def table(

@@ -36,20 +36,12 @@ from lambdanet_tf import files
 from lambdanet_tf import models
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import check_types
-from lambdanet_tf.arguments import one_of
 
 RUN_FILE = "run.json"
 WEIGHTS_FILE = models.RUN_WEIGHTS
 EXAMPLES_FILE = "examples.npz"
-METRICS_FILE = "metrics.csv"
-REPORT_FILE = "report.md"
-CURVES_FILE = "curves.png"
-PREDICTIONS_FILE = "predictions.png"
-CONFUSION_FILE = "confusion.png"
-WRONG_FILE = "wrong_images.csv"
 CHECKPOINTS = "checkpoints"
 _EVENTS = "tensorboard/events.out.tfevents.{step:012d}"
-_STATUSES = ("running", "finished", "stopped", "failed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +65,7 @@ class Run:
         folder: path of the run folder; not in the file.
 
     Raises:
-        ValueError: if a field has another type, or there is no such status.
+        ValueError: if a field has another type.
     """
 
     status: str
@@ -93,7 +85,6 @@ class Run:
 
     def __post_init__(self):
         check_types(self)
-        one_of("status", self.status, _STATUSES)
 
     def load_model(self) -> tf.keras.Model:
         """Builds the network and loads its weights.
@@ -112,7 +103,7 @@ class Run:
             ValueError: if their file is damaged.
         """
         path = os.path.join(self.folder, EXAMPLES_FILE)
-        if not self.folder or not tf.io.gfile.exists(path):
+        if not tf.io.gfile.exists(path):
             return None
         arrays = files.read_arrays(path)
         return arrays["images"].astype(np.float32), arrays["labels"]
@@ -158,12 +149,12 @@ class RunFolder:
         """
         with files.writing(self.path):
             tf.io.gfile.makedirs(self.path)
-            names = sorted(tf.io.gfile.listdir(self.path))
-        names = [name for name in names if not name.startswith(".")]
+            paths = files.matching(self.path, "[!.]*")
+        names = [os.path.basename(path) for path in paths[:3]]
         if names and not self.exists():
             raise UserError(
                 f"{self.path} is not the folder of a run: it has no "
-                f"{RUN_FILE}, but {', '.join(names[:3])}. Choose a new or an "
+                f"{RUN_FILE}, but {', '.join(names)}. Choose a new or an "
                 "empty folder."
             )
         with files.locked(self.path):
@@ -234,7 +225,7 @@ class RunFolder:
         writer = csv.DictWriter(text, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        self.write_text(METRICS_FILE, text.getvalue())
+        self.write_text("metrics.csv", text.getvalue())
         event = tf.compat.v1.Event(step=rows[-1]["step"], wall_time=time.time())
         for name, value in rows[-1].items():
             event.summary.value.add(tag=name, simple_value=value)

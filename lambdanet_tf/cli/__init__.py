@@ -6,7 +6,9 @@ docstring is its help. Nothing here imports TensorFlow, which takes seconds,
 before the flags are read.
 """
 
+import argparse
 import inspect
+import os
 import sys
 from collections.abc import Sequence
 
@@ -18,14 +20,8 @@ from lambdanet_tf.cli import training
 _COMMANDS = {
     command.__name__: command
     for command in (
-        training.train,
-        exports.export,
-        exports.predict,
-        exports.serve,
-        exports.verify,
-        training.label,
-        training.check,
-        training.summary,
+        *(training.train, exports.export, exports.predict, exports.serve),
+        *(exports.verify, training.label, training.check, training.summary),
     )
 }
 
@@ -42,9 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = words.pop(0) if words else ""
     if name in _COMMANDS:
-        command, prog = _COMMANDS[name], config.program(name)
-        parser = config.Parser(prog=prog, description=inspect.getdoc(command))
-        return config.run(lambda: command(parser, words), prog)
+        command, script = _COMMANDS[name], os.path.basename(sys.argv[0])
+        parser = config.Parser(
+            script if script == f"{name}.py" else f"lambdanet {name}",
+            description=inspect.getdoc(command),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        return config.run(lambda: command(parser, words), parser.prog)
     if name not in ("", "-h", "--help"):
         hint = did_you_mean(name, _COMMANDS)
         print(f"lambdanet: No command {name!r}.{hint}", file=sys.stderr)

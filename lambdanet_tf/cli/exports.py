@@ -1,7 +1,6 @@
 """The commands `export`, `predict`, `serve` and `verify`."""
 
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -21,7 +20,6 @@ def export(parser: config.Parser, words: Sequence[str] | None) -> int:
 
     exit codes: 0 exported; 1 the export differs from Keras; 2 wrong use
     """
-    parser.usage = "%(prog)s [flags]"
     for name, default, text in (
         ("run_dir", "", "folder of a run (of the newest finished one)"),
         ("runs_dir", "runs", "the folder of all runs"),
@@ -48,8 +46,6 @@ def export(parser: config.Parser, words: Sequence[str] | None) -> int:
         run = runs.RunFolder(given.run_dir).read()
     else:
         run = runs.newest_run(given.runs_dir, given.unfinished)
-    if importlib.util.find_spec("tensorflow_serving") is None:
-        print("No warm-up requests: install the extra `serving` to add them.")
     print(f"Exporting {run.weights}")
     folder = serving.export_run(
         run,
@@ -131,6 +127,5 @@ def serve(parser: config.Parser, words: Sequence[str] | None) -> int:
     _add_export(parser)
     config.add_flag(parser, "port", 8501, "of the server")
     given = parser.parse_args(words)
-    server = importlib.import_module("lambdanet_tf.serving.server")
-    server.serve(serving.newest_export(given.export), given.port)
+    serving.serve(serving.newest_export(given.export), given.port)
     return 0

@@ -52,10 +52,8 @@ def train(parser: config.Parser, words: Sequence[str] | None) -> int:
     tensorflow.keras.utils.set_random_seed(recipe.seed)
     if options.deterministic:
         tensorflow.config.experimental.enable_op_determinism()
-    if given.dry_run:
-        training.dry_run(recipe, options)
-    else:
-        training.train(recipe, options)
+    run = training.dry_run if given.dry_run else training.train
+    run(recipe, options)
     return 0
 
 
@@ -157,7 +155,8 @@ def summary(parser: config.Parser, words: Sequence[str] | None) -> int:
     parser.add_argument(
         "model", help="a network of lambdanet_tf.models, or a .keras file"
     )
-    config.add_flag(parser, "model_arguments", {}, config.MODEL_ARGUMENTS)
+    text = 'keyword arguments of the network, as {"classes": 10}'
+    config.add_flag(parser, "model_arguments", {}, text)
     text = "height and width of the images, or length of the sequences"
     config.add_flag(parser, "size", None, text, kind=int)
     config.add_flag(parser, "layers", False, "a row for every layer")
@@ -173,8 +172,8 @@ def _counted(given):
     if given.model.endswith(".keras"):
         keras = importlib.import_module("tensorflow").keras
         return analyze(keras.models.load_model(given.model), given.size)
-    changes = dict(given.model_arguments)
+    arguments = given.model_arguments
     if given.size is not None:
-        changes.setdefault("input_shape", (given.size, given.size, 3))
+        arguments = {"input_shape": (given.size, given.size, 3), **arguments}
     models = importlib.import_module("lambdanet_tf.models")
-    return analyze(models.build(given.model, **changes))
+    return analyze(models.build(given.model, **arguments))

@@ -7,6 +7,7 @@ from lambdanet_tf.serving.options import ExportOptions as ExportOptions
 from lambdanet_tf.serving.prediction import Prediction as Prediction
 from lambdanet_tf.serving.prediction import image_files as image_files
 from lambdanet_tf.serving.prediction import predict_files as predict_files
+from lambdanet_tf.serving.server import serve as serve
 from lambdanet_tf.serving.verify import EXAMPLE_IMAGE as EXAMPLE_IMAGE
 from lambdanet_tf.serving.verify import Verification as Verification
 from lambdanet_tf.serving.verify import verify_export as verify_export

@@ -42,7 +42,11 @@ class ServingModule(tf.Module):
         self.weights = network.weights
 
     def signatures(self) -> dict[str, Callable]:
-        """Returns the signatures for `tf.saved_model.save`, by name."""
+        """Returns the signatures for `tf.saved_model.save`, by name.
+
+        One that is added here needs its inputs in `verify.requests_of`, what
+        Keras computes for them in `verify.examples_of`, and a row on the page.
+        """
         images = self._network.spec
         files = tf.TensorSpec((None,), tf.string, "image_bytes")
         return {

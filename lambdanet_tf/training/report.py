@@ -34,20 +34,20 @@ def write_report(
     kept = numbers[np.unique(np.searchsorted(numbers, wanted))]
     pictures = np.stack([predictions.pictures[number] for number in kept])
     folder.write_examples(pictures, predictions.labels[kept])
-    folder.write_text(runs.WRONG_FILE, _wrong_images(predictions, images))
+    folder.write_text("wrong_images.csv", _wrong_images(predictions, images))
     matrix, figures = confusion_matrix(predictions, len(run.classes)), {}
     if is_there("matplotlib"):
         figures = {
-            runs.CURVES_FILE: _curves(rows, run.metrics),
-            runs.PREDICTIONS_FILE: _predictions(predictions, run.classes),
-            runs.CONFUSION_FILE: _confusion(matrix, run.classes),
+            "curves.png": _curves(rows, run.metrics),
+            "predictions.png": _predictions(predictions, run.classes),
+            "confusion.png": _confusion(matrix, run.classes),
         }
     for name, figure in figures.items():
         content = io.BytesIO()
         figure.savefig(content, format="png", dpi=120)
         folder.write_bytes(name, content.getvalue())
     text = report(run, matrix, images.description, [*figures])
-    folder.write_text(runs.REPORT_FILE, text)
+    folder.write_text("report.md", text)
 
 
 def report(
@@ -138,7 +138,7 @@ def _by_class(matrix, classes):
     head = "class", "test images", "accuracy", "most often taken for"
     yield markdown.table(rows, head)
     yield (
-        f"[{runs.WRONG_FILE}]({runs.WRONG_FILE}) names the "
+        f"[wrong_images.csv](wrong_images.csv) names the "
         f"{count(int(wrong.sum()), 'wrong image')}, the most certain first."
     )
     if len(names) <= _NAMED_CLASSES:
