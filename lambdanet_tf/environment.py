@@ -103,9 +103,8 @@ def install_command(extras: str) -> str:
 
 def tf_variable(weight: Any) -> tf.Variable:
     """Returns TensorFlow's variable behind a weight of either Keras."""
-    if KERAS_3 and isinstance(weight, tf.keras.Variable):
-        return weight.value
-    return weight
+    is_keras = KERAS_3 and isinstance(weight, tf.keras.Variable)
+    return weight.value if is_keras else weight
 
 
 def keras_mask(tensor: Any) -> Any:

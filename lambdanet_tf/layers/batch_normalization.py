@@ -59,8 +59,7 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
         if known is None or more or axis % rank != rank - 1:
             return super().call(inputs, training=training, mask=mask)
         training = bool(known and self.trainable)
-        replica = self._replica() if training else None
-        mask = mask if training else None
+        replica, mask = (self._replica(), mask) if training else (None, None)
         if mask is None and replica is None and self._is_fused(inputs):
             outputs, *statistics = self._by_operation(inputs, training)
         else:

@@ -108,9 +108,9 @@ class LambdaBase(ProjectionLayer):
             )
         batch, *grid = inputs_shape[:-1]
         geometry = None if None in grid else self._geometry(grid)
-        self._built_plans = tuple(
-            self._plan(geometry, training, batch) for training in (False, True)
-        )
+        # Other grids and batches of a known size have plans of their own.
+        self.plan = self._plan(geometry, True, batch)
+        self.inference_plan = self._plan(geometry, False, batch)
 
     def _norm(self, name, units) -> Any:
         if not self.use_batch_norm:
@@ -122,21 +122,6 @@ class LambdaBase(ProjectionLayer):
             **self._of_sublayer(name),
         )
         return self._build_sublayer(norm, (None, None, units))
-
-    @property
-    def plan(self):
-        """The `lambdanet_tf.ops.Plan` for training; None without a table.
-
-        Made at build: which algorithm computes the position part, in blocks
-        of which size. A call on another grid, or on a batch of a known size,
-        makes a plan of its own.
-        """
-        return self._built_plans[1]
-
-    @property
-    def inference_plan(self):
-        """The `lambdanet_tf.ops.Plan` for calls with `training=False`."""
-        return self._built_plans[0]
 
     def _plan(self, geometry, training, batch=None) -> Any:
         """Returns the plan of a call; None without a table."""

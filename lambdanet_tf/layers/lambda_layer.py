@@ -36,6 +36,8 @@ class LambdaLayer(ContextLayer, StreamingLambda):
     `outputs, state = layer.step(inputs, state)` for one or more new positions.
     The state does not grow; see `docs/sequences.md`.
 
+    `layer.plan`, known at build, and `layer.inference_plan` are the
+    `lambdanet_tf.ops.Plan` of the position part, None without a table.
     `layer.read(inputs, position)` returns what a query read: the weights over
     context positions that its lambdas imply, content and position apart.
 
