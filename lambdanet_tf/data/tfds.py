@@ -39,28 +39,28 @@ def read_tfds(
         example = info.features.deserialize_example(record, decoders=decoders)
         return example["image"], tf.cast(example["label"], tf.int32)
 
-    def source(split) -> Any:
-        files = info.splits[split].file_instructions
-        if not files:
-            return None
-        for file in files:  # A pipeline would look for it without end.
-            tf.io.gfile.stat(str(file.filename))
-        return RecordSource(
-            [str(file.filename) for file in files],
-            [file.take for file in files],
-            parse,
-            shuffle_buffer,
-            channels,
-            [file.skip for file in files],
-        )
-
     return ImageSet(
         f"tfds:{name}",
         tuple(features["label"].names),
         channels,
-        *map(source, _splits(name, info.splits, validation_split)),
+        *(
+            _source(info.splits[split], parse, shuffle_buffer, channels)
+            for split in _splits(name, info.splits, validation_split)
+        ),
         notes=(f"version {info.version}",),
     )
+
+
+def _source(split, parse, shuffle_buffer, channels) -> Any:
+    """Returns the source of a split, or None if it has no images."""
+    files = split.file_instructions
+    if not files:
+        return None
+    paths = [str(file.filename) for file in files]
+    for path in paths:  # A pipeline would look for it without end.
+        tf.io.gfile.stat(path)
+    sizes, skipped = zip(*((x.take, x.skip) for x in files), strict=True)
+    return RecordSource(paths, sizes, parse, shuffle_buffer, channels, skipped)
 
 
 def _splits(name, splits, validation_split):

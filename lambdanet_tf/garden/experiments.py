@@ -74,7 +74,6 @@ def _imagenet(
 
     The data are the Model Garden's TFRecords, labels from 1 to 1000.
     """
-    batches = {"global_batch_size": _IMAGENET_BATCH, "dtype": "bfloat16"}
     task = classification.ImageClassificationTask(
         model=classification.ImageClassificationModel(
             num_classes=1001,
@@ -88,17 +87,9 @@ def _imagenet(
         losses=classification.Losses(
             l2_weight_decay=weight_decay, label_smoothing=0.1
         ),
-        train_data=classification.DataConfig(
-            input_path="imagenet-2012-tfrecord/train*",
-            is_training=True,
-            aug_type=aug_type,
-            **batches,
-        ),
-        validation_data=classification.DataConfig(
-            input_path="imagenet-2012-tfrecord/valid*",
-            is_training=False,
-            drop_remainder=False,
-            **batches,
+        train_data=_images("train*", is_training=True, aug_type=aug_type),
+        validation_data=_images(
+            "valid*", is_training=False, drop_remainder=False
         ),
     )
     # Linear warm-up of 5 epochs, then cosine; averages of all weights.
@@ -115,6 +106,16 @@ def _imagenet(
         ),
         interval=_IMAGENET_STEPS,
         ema={"average_decay": 0.9999, "trainable_weights_only": False},
+    )
+
+
+def _images(pattern, **fields):
+    """Returns the config of ImageNet's files whose names match a pattern."""
+    return classification.DataConfig(
+        input_path=f"imagenet-2012-tfrecord/{pattern}",
+        global_batch_size=_IMAGENET_BATCH,
+        dtype="bfloat16",
+        **fields,
     )
 
 
