@@ -184,7 +184,7 @@ def run(action: Callable[[], int], prog: str) -> int:
     except KeyboardInterrupt:
         print(f"\n{prog}: interrupted", file=sys.stderr)
         return 130
-    except Exception as error:
+    except BaseException as error:
         code = getattr(error, "exit_code", None)
         if code is None:
             raise

@@ -122,6 +122,8 @@ def test_a_fault_keeps_its_traceback():
         config.run(own_check, "mine")
     assert config.run(arguments.users_input()(own_check), "mine") == 2
     assert config.run(interrupted, "mine") == 130
+    stopped = mock.Mock(side_effect=training.Stopped("by a signal"))
+    assert config.run(stopped, "mine") == 75
     program = "from lambdanet_tf import config\nimport sys\n"
     program += "sys.exit(config.run(lambda: print('\\xfc', flush=True), 'x'))"
     shell = functools.partial(subprocess.run, shell=True, capture_output=True)
