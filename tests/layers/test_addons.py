@@ -1,8 +1,4 @@
-"""What tensorflow-addons defines too, as an independent witness.
-
-It was archived in 2024; TensorFlow 2.15 is the newest that it runs with, so
-these tests run in the legacy lane alone (`make test-legacy`).
-"""
+"""What tensorflow-addons defines too: `make test-legacy` has them."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,4 @@
-"""Every layer of the table through every way that TensorFlow runs and saves it.
-
-All of them stand side by side in one model: what fails is named by its row.
-"""
+"""Every layer of the table through every way that TensorFlow runs it."""
 
 import dataclasses
 

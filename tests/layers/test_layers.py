@@ -1,8 +1,6 @@
 """Lambda layers and attention against the references.
 
-Every implementation, over randomly drawn layers and shapes, forward and with
-all gradients, in float64 where a real error cannot hide behind rounding, and
-in float32 as used.
+Every implementation, over drawn layers and shapes, forward and all gradients.
 """
 
 import math

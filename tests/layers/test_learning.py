@@ -1,8 +1,4 @@
-"""With the defaults, what is trained is what is inferred.
-
-Fitted as Keras' users do, the README's model follows on validation data what it
-reaches in training, from the third epoch on.
-"""
+"""The README's model validates as well as it trains, by Keras' `fit`."""
 
 import inspect
 import pathlib

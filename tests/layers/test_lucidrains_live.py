@@ -1,7 +1,6 @@
 """Our layer beside that of lambda-networks, where torch and it are installed.
 
 pip install "lambdanet-tf[timm]" lambda-networks
-pytest -m slow tests/layers/test_lucidrains_live.py
 """
 
 import importlib.util

@@ -1,8 +1,6 @@
 """Sums over positions and examples in half precision: float32 or wider.
 
-Numbers that are all equal are the worst: a sum in bfloat16 stops at 256 times
-its term, one in float16 at 2,048 times, and what is rounded is always rounded
-the same way.
+Equal numbers are the worst: a sum in bfloat16 stops at 256 times its term.
 """
 
 import functools
@@ -71,10 +69,7 @@ ROWS = {
 
 
 def _answers(row, dtype, share=1.0):
-    """Of a call on the same number everywhere, what it leaves and gives.
-
-    The weights; the output, and gradients of its sum times `share`, by name.
-    """
+    """Weights after a call on equal numbers; output and gradients by name."""
     layer_type, shape, arguments, given = row
     layer = layer_type(**arguments, dtype=dtype)
     x = tf.fill(shape, tf.constant(179 / 256, layer.compute_dtype))

@@ -1,8 +1,4 @@
-"""Lambda layers with the settings that make them other mechanisms.
-
-Appendix D.4 of the paper: linear, channel and spatial attention. Each formula
-is written out in NumPy from its own paper.
-"""
+"""Lambda layers as linear, channel and spatial attention: appendix D.4."""
 
 import numpy as np
 
@@ -24,10 +20,7 @@ def softmax(x, axis):
 
 
 def test_content_lambdas_are_linear_attention(rng):
-    """Shen et al., arXiv:1812.01243, eq. 5: rho(Q) (rho(K)^T V).
-
-    A layer is a head: several are layers of one head, side by side.
-    """
+    """Shen et al., arXiv:1812.01243, eq. 5: rho(Q) (rho(K)^T V)."""
     x = rng.normal(size=[2, 11, 7])
     head = {"filters": 5, "num_heads": 1, "key_dim": 3}
     settings = {**_CONTENT, "query_normalization": "softmax"}
@@ -42,9 +35,8 @@ def test_content_lambdas_are_linear_attention(rng):
 def test_a_lambda_per_channel_is_channel_attention(rng):
     """Hu et al., arXiv:1709.01507, eq. 2 and 4, without the sigmoid.
 
-    A layer for each channel, of one head and of depth one: keys that are equal
-    average over all positions, which is the squeeze; the values' projection is
-    a linear excitation; the query of a channel is the channel.
+    A layer of one head and of depth one for each channel: equal keys average
+    over all positions, the values' projection excites, the query is a channel.
     """
     channels = 6
     x = rng.normal(size=[2, 4, 5, channels])
@@ -65,8 +57,7 @@ def test_a_lambda_per_channel_is_channel_attention(rng):
 def test_a_lambda_per_position_is_spatial_attention(rng):
     """Woo et al., arXiv:1807.06521, eq. 5, without maximum and sigmoid.
 
-    One number per position, a 7x7 convolution of one map of the channels,
-    scales all channels: position lambdas of depth one, a head a channel.
+    A 7x7 convolution of the channels' mean scales all channels.
     """
     channels = 6
     x = rng.normal(size=[2, 9, 8, channels])

@@ -1,7 +1,6 @@
 """Our networks beside timm's own, where torch and timm are installed.
 
 pip install "lambdanet-tf[timm]"
-pytest -m slow tests/models/test_timm_live.py
 """
 
 import numpy as np

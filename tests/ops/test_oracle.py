@@ -68,20 +68,3 @@ def test_attention_by_hand(causal, expected):
     settings = {"num_heads": 1, "scope": 3, "causal": causal}
     output = attention_oracle.relative_attention(inputs, weights, **settings)
     np.testing.assert_allclose(output.ravel(), expected, rtol=1e-14)
-
-
-def test_loops_equal_one_einsum(rng):
-    """With heads and an intra-depth."""
-    x, table = rng.normal(size=[2, 5, 7]), rng.normal(size=[9, 3, 2])
-    shapes = {"query": [7, 2, 3], "key": [7, 3, 2], "value": [7, 11, 2]}
-    kernels = {name: rng.normal(size=shapes[name]) for name in shapes}
-    weights = {name: w.reshape(7, -1) for name, w in kernels.items()}
-    weights["embeddings"] = table
-    size = {"num_heads": 2, "key_dim": 3, "intra_depth": 2}
-    output = oracle.lambda_layer(x, weights, **size)
-    q, k, v = (np.tensordot(x, kernel, 1) for kernel in kernels.values())
-    k = np.exp(k) / np.exp(k).sum(axis=1, keepdims=True)
-    pairs = table[4 + np.arange(5) - np.arange(5)[:, None]]
-    expected = np.einsum("bnhk,bmku,bmvu->bnhv", q, k, v)
-    expected += np.einsum("bnhk,nmku,bmvu->bnhv", q, pairs, v)
-    np.testing.assert_allclose(output, expected.reshape(2, 5, -1), rtol=1e-12)

@@ -1,8 +1,4 @@
-"""Every public layer and every family of networks, as their user uses them.
-
-Built, compiled with Keras' defaults, fitted, validated, saved, loaded, streamed
-where it streams, exported; frozen, and copied in every way of Keras.
-"""
+"""Every public layer and family of networks, as their user uses them."""
 
 import dataclasses
 

@@ -1,8 +1,4 @@
-"""THE TABLE: every public layer of the package, with tiny arguments.
-
-The rows are chosen so that every path of the layers is saved, restored and
-compiled once; `test_layers.py` checks every formula.
-"""
+"""THE TABLE: a row for every path of every public layer, tiny ones."""
 
 import dataclasses
 import functools
