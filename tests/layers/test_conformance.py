@@ -127,22 +127,6 @@ def test_every_trainable_weight_has_a_gradient(rng):
 
 
 @pytest.mark.slow
-@cases.in_parts
-def test_graph_equals_eager_and_is_traced_once(rows):
-    model, traces = random_model(rows), []
-
-    def call(inputs):
-        traces.append(1)
-        return model(inputs)
-
-    graph = tf.function(call)
-    for seed in (0, 1):
-        data = cases.joint_data(seed=seed, rows=rows)
-        checks.assert_all_close(graph(data), model(data), 1e-6)
-    assert len(traces) == 1
-
-
-@pytest.mark.slow
 @pytest.mark.once
 @cases.in_parts
 def test_xla(rows):
