@@ -269,11 +269,9 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         if pairs is not None:
             lengths = inputs.shape[self.axis], context.shape[self.axis]
             ops.check_attention_mask(pairs, inputs.shape[0], *lengths)
-            if len(pairs.shape) == 3 and pairs.shape[0] != 1:
-                others = self._order(inputs)[1:-2]
-                lines = math.prod(ops.size(inputs, axis) for axis in others)
-                pairs = tf.repeat(pairs, lines, axis=0)
-        return ops.Masks.of(query, real, pairs, self.causal)
+        others = self._order(inputs)[1:-2]
+        lines = math.prod(ops.size(inputs, axis) for axis in others)
+        return ops.Masks.of(query, real, pairs, self.causal, lines)
 
     def _geometry(self, grid):
         """Returns what a query sees of a grid; None where it is everything."""

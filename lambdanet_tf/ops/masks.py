@@ -59,15 +59,18 @@ class Masks:
         return cls.of(query, real, attention_mask, causal)
 
     @classmethod
-    def of(cls, query=None, context=None, pairs=None, causal=False):
+    def of(cls, query=None, context=None, pairs=None, causal=False, lines=None):
         """Combines padding `(batch, n)` and `(batch, m)` with a mask of pairs.
 
-        A mask `(n, m)` or `(batch or 1, n or 1, m)` is bool, or 0 and 1.
+        A mask `(n, m)` or `(batch or 1, n or 1, m)` is bool, or 0 and 1; with
+        lines, one of an example counts for so many of the batch.
         """
         if pairs is None:
             return cls(query, context, permitted=context, causal=causal)
         pairs = tf.cast(pairs, tf.bool)
         pairs = pairs[None] if len(pairs.shape) == 2 else pairs
+        if lines is not None and pairs.shape[0] != 1:
+            pairs = tf.repeat(pairs, lines, axis=0)
         if not differs_by_query(pairs):
             pairs = tf.squeeze(pairs, 1)
             permitted = pairs if context is None else pairs & context
