@@ -48,7 +48,6 @@ def topics():
 
 
 def read(topic, folder=RESULTS):
-    """Returns the records of a topic, the oldest first."""
     path = pathlib.Path(folder, f"{topic}.jsonl")
     lines = path.read_text("utf-8").splitlines() if path.exists() else ()
     return [json.loads(line) for line in lines]
@@ -104,7 +103,6 @@ class Recorder:
                     self.append({**case, "phase": phase}, **figures)
 
     def get(self, case, measure):
-        """Returns the record of a case, which is measured if there is none."""
         return self.known(case) or self.append(case, **measure(case))
 
     def is_chosen(self, case):

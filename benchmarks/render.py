@@ -26,7 +26,6 @@ for _module in pkgutil.iter_modules(views.__path__, f"{views.__name__}."):
 
 
 def sources():
-    """Dict from target to the topics that it is made of."""
     found = {}
     for topic in records.topics().values():
         for target in topic.targets:

@@ -52,7 +52,6 @@ def turns(functions, seconds, least=_LEAST, most=math.inf, clock=True):
 
 
 def _child(*words, arguments):
-    """The command of a process that calls a function, see `main`."""
     command = sys.executable, "-m", "benchmarks.timing", *words
     return [*command, json.dumps(arguments, default=str)]  # of paths
 
@@ -95,7 +94,6 @@ class Worker:
 
 
 def serve(step_of):
-    """What a worker's process does: a line in, a run, its seconds out."""
     current = None
     for line in sys.stdin:
         if line != current:  # what was before would only hold memory
@@ -147,7 +145,6 @@ def spread(seconds):
 
 
 def median(seconds):
-    """That of `spread`."""
     return spread(seconds)[0]
 
 
@@ -173,7 +170,6 @@ def median_interval(numbers):
 
 
 def main(verb, function, arguments):
-    """What a process of `Worker` or `in_child` does."""
     module, _, name = function.partition(":")
     called = getattr(importlib.import_module(module), name)
     found = called(*json.loads(arguments))

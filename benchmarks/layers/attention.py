@@ -55,7 +55,6 @@ class Case(NamedTuple):
         return (self.batch, self.side, self.side, self.filters)
 
     def case(self, name, figure):
-        """What is recorded as the case of a figure of a layer."""
         place = f"{self.side}x{self.side}x{self.filters}"
         case = {"layer": name, "figure": figure, "layers": self.layers}
         return {**case, "map": place, "batch": self.batch}
@@ -131,7 +130,6 @@ def measure_memory(recorder, names, folder):
 
 
 def measure_time(recorder, names, seconds, batch):
-    """Times a training step of each stage, the layers taking turns."""
     for case in [Case(1), *stages(batch)]:
         inputs = tf.random.stateless_normal(case.shape, (0, 1))
         functions = {

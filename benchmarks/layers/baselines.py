@@ -50,7 +50,6 @@ def _steps(torch, layer, inputs):
 
 
 def layers(line):
-    """Dict from name to the layer of a line of images."""
     found, is_local = {}, line.scope is not None
     if line.intra_depth == 1 and timm_models.missing() is None:
         layer = importlib.import_module("timm.layers.lambda_layer").LambdaLayer

@@ -28,7 +28,6 @@ BEHIND = 1.4  # times the fastest after these, and no more turns
 
 
 def draw_line(generator):
-    """Draws a layer: rank, sizes, scope, depths, heads, batch."""
     while True:
         rank = generator.choice([1, 2, 2, 3])
         low, high = {1: (16, 4096), 2: (4, 64), 3: (3, 16)}[rank]

@@ -37,8 +37,6 @@ LEAST = 6  # turns of a pair: with fewer there is no interval of 95 %
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One geometry of the table."""
-
     grid: tuple[int, ...]
     filters: int
     scope: int | None
@@ -136,7 +134,6 @@ def compiled(model, shape, **arguments):
 
 
 def steps(line, implementation):
-    """A layer of one algorithm, its forward pass and training step."""
     layer = line.layer(implementation)
     return layer, *compiled(layer, line.shape)
 
@@ -148,7 +145,6 @@ def is_hopeless(function, chosen):
 
 
 def time_line(line, options):
-    """Returns what is recorded of a line, by phase."""
     is_gpu = "GPU" in options.device
     layer, *both = steps(line, "auto")
     functions = {"auto": both}

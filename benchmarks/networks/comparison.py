@@ -81,7 +81,6 @@ def _renormed(layer):
 
 
 def measure(key, batch, seconds):
-    """Returns what is recorded of a network, measured in this process."""
     network = NETWORKS[key]
     model = network.model()
     functions = compiled_steps(model, batch, network.image_size)

@@ -58,7 +58,6 @@ class Comparison(NamedTuple):
 
 
 def read_figures(path):
-    """The published figures, numbers as they are printed."""
     text = pathlib.Path(path).read_text(encoding="utf-8")
     return json.loads(
         text, parse_float=decimal.Decimal, parse_int=decimal.Decimal

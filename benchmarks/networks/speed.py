@@ -29,7 +29,6 @@ LEAST = 6  # turns of a pair: with fewer there is no interval of 95 %
 
 
 def build(name, size):
-    """A network of `NETWORKS`, up to its logits."""
     return NETWORKS[name](
         input_shape=(size, size, 3), weights=None, classifier_activation=None
     )

@@ -62,7 +62,6 @@ def theirs(name, phase, batch, size, kind):
 
 
 def worker(side, *arguments):
-    """What the process of a side runs, see `timing.serve`."""
     step = {"ours": ours, "theirs": theirs}[side](*arguments)
     return lambda request: step
 

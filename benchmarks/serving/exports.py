@@ -29,7 +29,6 @@ LEAST = 5  # calls of each, however long they take
 
 
 def load_export(place):
-    """Returns a function that classifies images by an export."""
     session = standalone.Session(tf, place)
     return lambda images: session.run("serving_default", {"images": images})
 

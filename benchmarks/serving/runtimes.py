@@ -122,7 +122,6 @@ def measure(name, folder, batch, seconds):
 
 
 def worker(runtime, folder, name, batch, output):
-    """What the process of a runtime runs; writes its probabilities."""
     run = RUNTIMES[runtime][1](pathlib.Path(folder), batch)
     size = NETWORKS[name][1]
     images = some_images(batch, (size, size, 3))

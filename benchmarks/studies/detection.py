@@ -39,7 +39,6 @@ EXPORT = "export"
 
 
 def run(folder, case, scenes):
-    """Trains and evaluates a detector; exports that of a final run, too."""
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     params = experiment(case, scenes)
@@ -122,7 +121,6 @@ def main(recorder, options):
         return run(folder / runs.slug(*case.values()), case, scenes)
 
     def score(network, part, seed, rate):
-        """The AP of boxes and masks, averaged."""
         case = {"pictures": "digits", "network": network, "part": part}
         case |= {"seed": seed, "rate": rate, "steps": options.steps}
         metrics = recorder.get(case, measure)["metrics"]

@@ -27,8 +27,6 @@ _THRESHOLD = 0.3
 
 
 class Scene(NamedTuple):
-    """An image and what is in it."""
-
     image: np.ndarray  # uint8 (height, width, 3)
     masks: np.ndarray  # bool (objects, height, width), what is visible
     labels: np.ndarray  # int (objects,), from 1; 0 is the background
@@ -50,7 +48,6 @@ def make_scenes(part):
 
 
 def make_scene(rng, pictures, labels, threshold=_THRESHOLD):
-    """Draws a scene; a generator decides everything."""
     image = _canvas(rng)
     masks, areas, found = [], [], []
     for _ in range(rng.integers(*_OBJECTS)):
@@ -71,7 +68,6 @@ def make_scene(rng, pictures, labels, threshold=_THRESHOLD):
 
 
 def write_scenes(folder):
-    """Writes COCO TFRecords with instance masks, unless they are there."""
     if (folder / "written").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +79,6 @@ def write_scenes(folder):
 
 
 def as_example(scene, index):
-    """A scene as the Model Garden's decoder reads it."""
     top, left, bottom, right = (scene.boxes / SIZE).T.tolist()
     builder = tf_example_builder.TfExampleBuilder()
     builder.add_image_matrix_feature(

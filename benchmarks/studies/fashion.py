@@ -29,8 +29,6 @@ SEARCH_SEED = 1000  # no seed of a final run
 
 
 class Arm(NamedTuple):
-    """A network and what it is compared with."""
-
     letters: str  # of its blocks in each stage: `specs.LETTERS`
     widths: tuple[int, ...]  # the main arms have as many parameters
     against: str | None = None
@@ -78,8 +76,6 @@ LARGE = {
 
 
 class Stage(NamedTuple):
-    """What all runs of a stage have in common."""
-
     image_size: int
     arms: dict[str, Arm]
     rates: tuple[float, ...]  # of the search, per 256 images
@@ -117,7 +113,6 @@ STAGES = {
 
 
 def model_arguments(name, stage):
-    """Returns the arguments of `LambdaResNetSmall` of an arm's network."""
     arm = stage.arms[name]
     arguments = {
         "stages": [stage.blocks.replace("X", x) for x in arm.letters],
@@ -133,7 +128,6 @@ def model_arguments(name, stage):
 
 
 def recipe(name, stage, data, seed, rate):
-    """Returns the digits' recipe with what the protocol says."""
     fields = {
         "data": data,
         "image_size": stage.image_size,
@@ -160,7 +154,6 @@ CLASSES += ["Shirt", "Sneaker", "Bag", "Ankle boot"]
 
 
 def split_data(source, folder, stage):
-    """Writes the images of the search and of the final runs."""
     images, labels, *test = read_files(source)
     counts = stage.train_images, stage.validation_images
     generator = np.random.default_rng(SPLIT_SEED)
@@ -172,7 +165,6 @@ def split_data(source, folder, stage):
 
 
 def read_files(folder):
-    """Yields the arrays of the four IDX files of Fashion-MNIST."""
     for name in FILES:
         path = pathlib.Path(folder) / name
         if path.exists():
@@ -235,7 +227,6 @@ def study(recorder, folder, stage_name, stage, names):
 
 
 def build(name, stage):
-    """The network of an arm, up to its logits."""
     return models.LambdaResNetSmall(
         input_shape=(stage.image_size, stage.image_size, 1),
         classes=10,
@@ -245,14 +236,12 @@ def build(name, stage):
 
 
 def sizes(name, stage):
-    """Returns trainable parameters and FLOPs of an image, of an arm."""
     total = analyze(build(name, stage)).total
     tf.keras.backend.clear_session()
     return {x: total(x) for x in ("parameters", "flops")}
 
 
 def record_times(recorder, stage_name, stage, names, seconds):
-    """Times training steps of arms in turns."""
     functions = {
         name: compiled_steps(build(name, stage), BATCH, stage.image_size)[1]
         for name in names

@@ -193,7 +193,6 @@ def absolute_error(targets, outputs):
 
 
 def forecast_error(targets, outputs):
-    """In ppm, of the last week of each window."""
     return float(np.abs(targets - outputs)[:, -1].mean())
 
 
@@ -234,7 +233,6 @@ class Sinusoids(keras.Layer):
 
 
 def decoder(context, width, blocks, variant, start):
-    """Bytes to logits: blocks of the variant's layer and two dense ones."""
     (hidden,) = variant.widths
     inputs = tf.keras.Input((context,), dtype="int32")
     x = keras.Embedding(256, width)(inputs)
@@ -253,7 +251,6 @@ cross_entropy = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
 def bits(targets, logits):
-    """A byte, on average."""
     return float(cross_entropy(targets, logits)) / math.log(2)
 
 
@@ -356,7 +353,6 @@ def train(task, variant, rate, start, seed, steps):
 
 
 def measure(case):
-    """Returns what is recorded of a run; no score if it is not a number."""
     task = TASKS[case["task"]]
     settings = (case[x] for x in ("rate", "start", "seed", "steps"))
     begin = time.perf_counter()

@@ -37,7 +37,6 @@ def digits():
 
 
 def write_images(folder):
-    """Writes `labelled.npz` and a folder of images without labels."""
     images, labels = digits()
     train, _, test = split_by_class(labels, 0.0)
     rest, kept, _ = split_by_class(labels[train], LABELLED, 0.0)
@@ -56,7 +55,6 @@ def write_images(folder):
 
 
 def run(runs, arm, seed, epochs):
-    """Trains one network, unless that is done; returns what is recorded."""
     fields = {
         "data": f"arrays:{runs / 'data' / 'labelled.npz'}",
         "validation_split": 0.2,

@@ -21,7 +21,6 @@ def digits(scale=1.0):
 
 
 def train(recipe, folder, **options):
-    """Trains a recipe in a folder, unless that is done; `metrics` of it."""
     path = folder / "run.json"
     is_there = path.exists()
     if not is_there or json.loads(path.read_text())["status"] != "finished":

@@ -21,7 +21,6 @@ TOLERANCE = 0.08
 
 
 def compile_in_child(key, chip, timeout):
-    """Returns the result of one compilation, as a dict with a `status`."""
     child = "benchmarks.tpu.compiler:compiled"
     try:
         return timing.in_child(child, key, chip, timeout=timeout)
@@ -32,7 +31,6 @@ def compile_in_child(key, chip, timeout):
 
 
 def problems(chip, result):
-    """Returns what is wrong with a result, as a list of texts."""
     if result["status"] != "ok":
         return [programs.shortfall(result)]
     found = list(filter(None, [programs.faults(result)]))

@@ -75,7 +75,6 @@ def exported(module, inputs, outputs):
 
 
 def artifact(text):
-    """Returns the portable artifact of a text."""
     # The one operation of another dialect; it stands for an identity.
     text = re.sub(
         r"= mhlo\.copy (%\w+)(?: \{[^\n]*?\})? : (tensor<[^>]*>)",
@@ -128,7 +127,6 @@ def _aliases(text):
 
 
 def compiled(key, chip):
-    """Returns the result of compiling a program."""
     text, facts = lower(key)
     start = time.perf_counter()
     try:

@@ -39,7 +39,6 @@ class Program:
         return f"{self.name}, {self.image_size} px, batch {self.batch}"
 
     def case(self, **chip):
-        """What is recorded as the case of its compilation."""
         place = {"px": self.image_size, "batch": self.batch}
         return {"name": self.name, **place, **chip}
 
@@ -129,18 +128,15 @@ PROGRAMS = {x.key: x for x in (*NETWORKS, *PAPERS_ORDER.values())}
 
 
 def memory(result):
-    """Bytes that a compiled program needs on its core."""
     parts = ("arguments", "outputs", "temporaries", "code_bytes")
     return sum(result[x] for x in parts) - result["aliases"]
 
 
 def estimate(result):
-    """The compiler's estimate of a program, in seconds."""
     return result["optimal_seconds"] - math.floor(result["optimal_seconds"])
 
 
 def refusal(message):
-    """The result of a program that the compiler did not accept."""
     if "CompileTimeHbmOom" not in message:
         return {"status": "failed", "message": message[:600]}
     pattern = r"\(([\d.]+\w)\) exceeds available HBM \(([\d.]+\w)\)"
@@ -150,7 +146,6 @@ def refusal(message):
 
 
 def shortfall(result):
-    """Why a program was not compiled, in a few words."""
     status = result["status"]
     if status == "timed out":
         return f"not finished after {result['limit_seconds']} s"

@@ -34,7 +34,6 @@ NETWORKS = {
 
 
 def write_images(path):
-    """Writes 72 images of 64 pixels, of uniform noise, and their labels."""
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, [72, 64, 64, 3]).astype(np.uint8)
     parts = np.split(images, [64]), np.split(np.arange(72) % 4, [64])

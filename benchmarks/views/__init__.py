@@ -69,12 +69,10 @@ class _Template(string.Formatter):
 
 
 def filled(template, row):
-    """What a template makes of a row."""
     return _Template().vformat(template, (), row)
 
 
 def grouped(rows, *fields):
-    """Rows by fields: dict from the tuple of the values to the list of rows."""
     groups = {}
     for row in rows:
         group = tuple(getattr(row, field) for field in fields)
@@ -89,7 +87,6 @@ def listing(rows, columns):
 
 
 def fields(*names):
-    """Columns of fields as they are."""
     return {name: f"{{{name}}}" for name in names}
 
 
@@ -101,12 +98,10 @@ def crossed(cells, corner):
 
 
 def page(*parts):
-    """Paragraphs and tables under each other."""
     return "\n\n".join(parts)
 
 
 def joined(numbers, spec):
-    """Numbers in a row."""
     return ", ".join(format(number, spec) for number in numbers)
 
 

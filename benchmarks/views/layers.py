@@ -33,7 +33,6 @@ def times_auto(row, names):
 
 
 def against(found, names):
-    """Records of layers with the ratio of `times_auto`."""
     rows = [row for pair in _lines(found) for row in pair]
     return [views.Row(row, ratio=times_auto(row, names)) for row in rows]
 
@@ -80,7 +79,6 @@ def layers(found):
 
 @views.view("engine.png")
 def overview(found):
-    """Bars of each line against other implementations."""
     lines = [x for x in _lines(found) if times_auto(x[0], NAIVE + BASELINES)]
     made, axes = views.figure(11, 0.36 * len(lines) + 1.8, columns=2)
     for axis, rows in zip(axes, zip(*lines, strict=True), strict=True):
@@ -131,7 +129,6 @@ def regret(found):
 
 @views.view("claims.md#exactness")
 def exactness(found):
-    """A line for each algorithm: errors of outputs and of gradients."""
     cells = {}
     for row in found["rounding"]:
         for part in ("output", "gradients"):

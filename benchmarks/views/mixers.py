@@ -62,7 +62,6 @@ def _compared(final, searched, digits, score):
 
 
 def _tables(task, found):
-    """The longest runs of a task, and the search of their length."""
     score, digits = SCORES[task]
     rows = [row for row in found["mixers"] if row.task == task]
     for row in rows:

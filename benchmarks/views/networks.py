@@ -50,7 +50,6 @@ def beside_timm(found):
 
 @views.view("engine.md#timm")
 def timm(found):
-    """A line for each network and phase, a column for each batch and mode."""
     cells, rows = {}, beside_timm(found)
     for row in sorted(rows, key=lambda x: (x.network, x.phase, x.batch)):
         rate = row.batch / median(row.seconds["ours"])
@@ -93,7 +92,6 @@ def family_points(rows, seconds, family):
 
 
 def seconds_of(rows, phase):
-    """Seconds an image by network."""
     return {row.network: median(row.seconds[phase]) / row.batch for row in rows}
 
 
@@ -131,7 +129,6 @@ def comparison(found):
 
 @views.view("comparison.png")
 def comparison_picture(found):
-    """Accuracy over time for an image: published, and on a CPU."""
     rows = found["comparison"]
     published = {row.network: row.published for row in rows if row.published}
     panels = {"training, 8 TPUv3 cores, published": published}

@@ -19,7 +19,6 @@ def exports(found):
 
 @views.view("serving.md#exports")
 def table(found):
-    """A line for each network and batch, with what each way takes."""
     cells = {}
     for row in exports(found):
         for what in SHOWN:

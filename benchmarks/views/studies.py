@@ -30,7 +30,6 @@ def seed_by_seed(one, two):
 
 
 def p_value(differences):
-    """Two-sided p of a paired t-test; None of fewer than two pairs."""
     if len(differences) < 2:
         return None
     stats = require("scipy.stats", extra="data")
@@ -38,7 +37,6 @@ def p_value(differences):
 
 
 def holm(p_values):
-    """Holm's correction of a dict of p-values."""
     adjusted, largest = {}, 0.0
     order = sorted(p_values, key=p_values.get)
     for rank, name in enumerate(order):
@@ -48,7 +46,6 @@ def holm(p_values):
 
 
 def mean(numbers, digits=2, sign=""):
-    """Mean and half its interval, as text."""
     numbers = list(numbers)
     half = interval(numbers)
     text = f"{statistics.mean(numbers):{sign}.{digits}f}"
@@ -74,7 +71,6 @@ def compared(rows):
 
 
 def fashion(stage, found):
-    """The table of a stage."""
     parts = {"search": [], "final": [], "time": []}
     for row in (x for x in found["fashion"] if x.stage == stage):
         parts[row.part].append(row)

@@ -18,7 +18,6 @@ def of(program, found, chip="v3"):
 
 
 def _shown(row):
-    """Returns a record of a program with what the table shows of it."""
     if row.status != "ok":
         return views.Row(case=row["case"], result=programs.shortfall(row))
     needed, size = programs.memory(row), programs.CHIPS[row.chip].hbm
