@@ -63,7 +63,7 @@ def tested(tree, tests, marks, limit):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)  # what tests left, too
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
-    verdict = VERDICTS.get(child.returncode, output[-300:])
+    verdict = VERDICTS.get(child.returncode, "failed")
     return verdict, failed[1] if failed else ""
 
 
@@ -80,16 +80,6 @@ def judged(tree, fault, tests, limit):
     return {"verdict": verdict, "by": by, "seconds": time.monotonic() - begin}
 
 
-def without_verdict(recorder, faults):
-    """Yields the faults that are to be run, if all have their places."""
-    for fault in faults:
-        text = (records.ROOT / fault["file"]).read_text("utf-8")
-        if text.count(fault["old"]) != 1:
-            raise SystemExit(f"Must stand once in {fault['file']}: {fault}")
-        if recorder.is_chosen(fault) and not recorder.known(fault):
-            yield fault
-
-
 @records.script("faults", limit=600, at_once=2)
 def main(recorder, options):
     table, trees = tomllib.loads(FILE.read_text("utf-8")), queue.SimpleQueue()
@@ -101,7 +91,11 @@ def main(recorder, options):
         recorder.append(fault, **judged(tree, fault, tests, options.limit))
         trees.put(tree)
 
-    waiting = list(without_verdict(recorder, table["fault"]))
+    waiting = [x for x in table["fault"] if recorder.wants(x)]
+    for fault in waiting:
+        text = (records.ROOT / fault["file"]).read_text("utf-8")
+        if text.count(fault["old"]) != 1:
+            raise SystemExit(f"Must stand once in its file: {fault}")
     with tempfile.TemporaryDirectory() as scratch:
         for number in range(options.at_once):
             trees.put(copied(pathlib.Path(scratch, str(number))))

@@ -90,30 +90,26 @@ class Recorder:
         return record
 
     def fill(self, cases, measure, phases=()):
-        """Records what `--only` names and has no record.
-
-        With phases a case has a record for each, and `measure` returns a
-        dictionary from phase to figures.
-        """
-        for case in filter(self.is_chosen, cases):
+        """Records what `--only` names and has no record, or one a phase."""
+        for case in cases:
+            last = {**case, "phase": phases[-1]} if phases else case
+            if not self.wants(last):
+                continue
+            found = measure(case)
+            for phase in phases:
+                self.append({**case, "phase": phase}, **found[phase])
             if not phases:
-                self.get(case, measure)
-            elif not self.known({**case, "phase": phases[-1]}):
-                for phase, figures in measure(case).items():
-                    self.append({**case, "phase": phase}, **figures)
+                self.append(case, **found)
 
     def get(self, case, measure):
         return self.known(case) or self.append(case, **measure(case))
 
-    def is_chosen(self, case):
-        """Returns whether `--only` names a case."""
-        return self._options.only in _text(case)
+    def wants(self, case):
+        """Returns whether `--only` names a case, and it has no record."""
+        return self._options.only in _text(case) and not self.known(case)
 
     def known(self, case):
-        """Returns the record of a case of the present code, or None.
-
-        With `--again` there is none.
-        """
+        """Returns the record of a case of the present code, or None."""
         rows = read(self._topic, self._options.results)
         record = {key(x["case"]): x for x in rows}.get(key(case))
         if self._options.again or record is None:
@@ -125,16 +121,11 @@ class Recorder:
 
 
 def script(topic, **defaults):
-    """Makes a function what a script does: to measure and append records.
+    """Makes a function of a `Recorder` and options what a script does.
 
-    The function gets a `Recorder` and options, and is called at once where its
-    file is run; else it takes a list of the command line's words. `--help`
-    shows the file's documentation.
-
-    Args:
-        topic: str.
-        **defaults: of the options by name, of the type of the option; False
-            for a flag, a tuple for several.
+    It is called at once where its file is run; else it takes a list of the
+    command line's words. An option has the type of its default: False for a
+    flag, a tuple for several values.
     """
 
     def of_words(function):

@@ -8,27 +8,22 @@ import math
 import os
 import pathlib
 import random
-import statistics
 import subprocess
 import sys
 import time
+from statistics import median
 
 ROOT = pathlib.Path(__file__).parents[1]
 _PAUSE = 0.01  # seconds, for threads of the one before that still spin
-_LEAST = 3  # counted calls of each, however long they take
-_FEW = 6  # turns of processes: with fewer there is no interval of 95 %
+FEW = 6  # turns of processes: with fewer there is no interval of 95 %
 _WARM_UP = 3  # runs that are not counted: tracing, compiling, caches
 
 
-def turns(functions, seconds, least=_LEAST, most=math.inf, clock=True):
-    """Times functions in turns, after one call of each that is not counted.
+def turns(functions, seconds, least=3, most=math.inf, clock=True):
+    """Times functions, by name, in turns after one that is not counted.
 
-    Args:
-        functions: dict from name to a function without arguments.
-        seconds: after which no turn begins.
-        least: turns, however long they take.
-        most: turns.
-        clock: whether to time the calls; else they return their seconds.
+    No turn begins after so many seconds, but there are a number at least. If
+    `clock` is False the functions return their own seconds.
     """
     for function in functions.values():
         function()
@@ -106,10 +101,9 @@ def serve(step_of):
 
 
 def worker_turns(commands, seconds, optional=(), most=100):
-    """Times processes in turns, see `turns`.
+    """Times processes in turns, by name the arguments of a `Worker`.
 
-    Commands are the arguments of a `Worker` by name; optional names are left
-    out if they cannot begin.
+    Optional ones are left out if they cannot begin.
     """
     with contextlib.ExitStack() as stack:
         running = {}
@@ -122,7 +116,7 @@ def worker_turns(commands, seconds, optional=(), most=100):
                     raise
             else:
                 running[name] = worker.run
-        return turns(running, seconds, _FEW, most, clock=False)
+        return turns(running, seconds, FEW, most, clock=False)
 
 
 def in_child(function, *arguments, timeout=None):
@@ -137,17 +131,6 @@ def in_child(function, *arguments, timeout=None):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def spread(seconds):
-    """Returns median, minimum and maximum of a list, or a dict of them."""
-    if isinstance(seconds, dict):
-        return seconds["median"], seconds.get("min"), seconds.get("max")
-    return statistics.median(seconds), min(seconds), max(seconds)
-
-
-def median(seconds):
-    return spread(seconds)[0]
-
-
 def ratio(first, second):
     """How many times as long the second of two takes, turn by turn.
 
@@ -155,7 +138,7 @@ def ratio(first, second):
     high end of its interval of 95 %.
     """
     ratios = [b / a for a, b in zip(first, second, strict=True)]
-    return statistics.median(ratios), *median_interval(ratios)
+    return median(ratios), *median_interval(ratios)
 
 
 def median_interval(numbers):

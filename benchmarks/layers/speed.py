@@ -32,7 +32,6 @@ EINSUM_LIMIT = 800  # positions; beyond, the paper's table has gigabytes
 OPERATIONS_LIMIT = 3e10  # of a convolution, per call
 HOPELESS = 20  # times what `auto` takes
 PHASES = ("forward", "training")
-LEAST = 6  # turns of a pair: with fewer there is no interval of 95 %
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,16 +54,6 @@ class Line:
         if self.intra_depth > 1:
             parts.append(f"u={self.intra_depth}")
         return ", ".join(parts) + (", causal" if self.causal else "")
-
-    @property
-    def shape(self):
-        return (self.batch, *self.grid, self.filters)
-
-    def layer(self, implementation):
-        settings = dataclasses.asdict(self)
-        for name in ("grid", "filters", "batch"):
-            del settings[name]
-        return LambdaLayer(implementation=implementation, **settings)
 
     def algorithms(self):
         """The algorithms that can be timed here in sensible time."""
@@ -134,8 +123,10 @@ def compiled(model, shape, **arguments):
 
 
 def steps(line, implementation):
-    layer = line.layer(implementation)
-    return layer, *compiled(layer, line.shape)
+    settings = dataclasses.asdict(line)
+    shape = settings.pop("batch"), *settings.pop("grid"), line.filters
+    layer = LambdaLayer(implementation=implementation, **settings)
+    return layer, *compiled(layer, shape)
 
 
 def is_hopeless(function, chosen):
@@ -211,7 +202,7 @@ def compare_commits(before, only, seconds):
             for number, phase in itertools.product(chosen, range(len(PHASES))):
                 request = f"{number} {phase}"
                 calls = {x: functools.partial(x.run, request) for x in workers}
-                taken = timing.turns(calls, seconds, LEAST, clock=False)
+                taken = timing.turns(calls, seconds, timing.FEW, clock=False)
                 middle, low, high = timing.ratio(*taken.values())
                 name = f"{LINES[number].name}, {PHASES[phase]}"
                 text = f"{middle:.3f} ({low:.3f} to {high:.3f})"

@@ -25,17 +25,12 @@ NETWORKS = {
 }
 PHASES = ("inference", "training")
 COMPARED = {"CCLL": "CCCC", "LLLL": "CCCC", "LambdaResNet50": "ResNetRS50-SE"}
-LEAST = 6  # turns of a pair: with fewer there is no interval of 95 %
 
 
 def build(name, size):
     return NETWORKS[name](
         input_shape=(size, size, 3), weights=None, classifier_activation=None
     )
-
-
-def steps(name, batch, size):
-    return compiled_steps(build(name, size), batch, size)
 
 
 def compiled_steps(model, batch, size, jit_compile=False):
@@ -73,7 +68,9 @@ def compiled_steps(model, batch, size, jit_compile=False):
 @records.script("networks", seconds=30.0, batch=8, size=224)
 def main(recorder, options):
     size, names = options.size, [x for x in NETWORKS if options.only in x]
-    functions = {name: steps(name, options.batch, size) for name in names}
+    functions = {
+        x: compiled_steps(build(x, size), options.batch, size) for x in names
+    }
     for number, phase in enumerate(PHASES):
         chosen = {name: both[number] for name, both in functions.items()}
         case = {"phase": phase, "batch": options.batch, "size": size}
@@ -82,6 +79,6 @@ def main(recorder, options):
         for name, other in COMPARED.items():
             if chosen.keys() >= {name, other}:
                 pair = {x: chosen[x] for x in (name, other)}
-                taken = timing.turns(pair, options.seconds, LEAST)
+                taken = timing.turns(pair, options.seconds, timing.FEW)
                 against = {"network": name, "against": other}
                 recorder.append({**against, **case}, seconds=taken)

@@ -6,6 +6,7 @@ The experiment is `lambda_resnet_maskrcnn_coco` with `detection.yaml`, the
 protocol docs/detection.md. A run that was interrupted is continued.
 """
 
+import functools
 import pathlib
 import time
 
@@ -35,7 +36,6 @@ RATES = GRID[1:4]
 SEARCH_SEED = 0  # no seed of a final run
 STEPS = 300
 PARTS = {"search": ("search", "validation"), "final": ("train", "heldout")}
-EXPORT = "export"
 
 
 def run(folder, case, scenes):
@@ -49,7 +49,7 @@ def run(folder, case, scenes):
     )
     with strategy.scope():
         task = task_factory.get_task(params.task, logging_dir=str(folder))
-    start, start_cpu = time.monotonic(), time.process_time()
+    start = time.monotonic()
     model, metrics = train_lib.run_experiment(
         distribution_strategy=strategy,
         task=task,
@@ -60,14 +60,12 @@ def run(folder, case, scenes):
     if case["part"] == "final":
         export(params, folder)
     seconds = time.monotonic() - start
-    cpu_seconds = time.process_time() - start_cpu
     tf.keras.backend.clear_session()
     return {
         "parameters": model.count_params(),
         "backbone_parameters": model.backbone.count_params(),
         "scenes": params.task.validation_data.num_examples,
         "seconds": seconds if is_new else None,
-        "cpu_seconds": cpu_seconds if is_new else None,
         "metrics": {name: float(value) for name, value in metrics.items()},
     }
 
@@ -105,7 +103,7 @@ def export(params, folder):
         input_image_size=SIZE,
         params=params,
         checkpoint_path=tf.train.latest_checkpoint(str(folder)),
-        export_dir=str(folder / EXPORT),
+        export_dir=str(folder / "export"),
         export_checkpoint_subdir="checkpoint",
         export_saved_model_subdir="saved_model",
     )
@@ -120,23 +118,16 @@ def main(recorder, options):
     def measure(case):
         return run(folder / runs.slug(*case.values()), case, scenes)
 
-    def score(network, part, seed, rate):
+    def score(network, part, seed, rate, _=None):
         case = {"pictures": "digits", "network": network, "part": part}
         case |= {"seed": seed, "rate": rate, "steps": options.steps}
         metrics = recorder.get(case, measure)["metrics"]
         return (metrics["AP"] + metrics["mask_AP"]) / 2
 
-    chosen = {
-        network: runs.search(
-            GRID,
-            RATES,
-            (None,),  # One kind of initial weights.
-            lambda rate, _, x=network: score(x, "search", SEARCH_SEED, rate),
-            max,
-        )[0]
-        for network in NETWORKS
-        if options.only in network
-    }
+    chosen = {}
+    for network in (x for x in NETWORKS if options.only in x):
+        search = functools.partial(score, network, "search", SEARCH_SEED)
+        chosen[network], _ = runs.search(GRID, RATES, search)
     for seed in range(1, options.seeds + 1):
         for network, rate in chosen.items():
             score(network, "final", seed, rate)

@@ -7,12 +7,12 @@ FOLDER holds the IDX files (of Debian's package dataset-fashion-mnist). The
 protocol is docs/study.md. A run that was interrupted is continued.
 """
 
+import functools
 import gzip
 import pathlib
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from benchmarks import records
 from benchmarks import timing
@@ -114,10 +114,8 @@ STAGES = {
 
 def model_arguments(name, stage):
     arm = stage.arms[name]
-    arguments = {
-        "stages": [stage.blocks.replace("X", x) for x in arm.letters],
-        "widths": list(arm.widths),
-    }
+    stages = [stage.blocks.replace("X", x) for x in arm.letters]
+    arguments = {"stages": stages, "widths": list(arm.widths)}
     if stage.strides:
         arguments["strides"] = list(stage.strides)
     if "L" in arm.letters and arm.arguments.get("use_position", True):
@@ -199,14 +197,16 @@ def study(recorder, folder, stage_name, stage, names):
     """Searches the rates and trains the final networks of arms of a stage."""
     usual = next(iter(stage.arms))
 
-    def trained(part, name, seed, rate):
+    def trained(part, name, seed, rate, _=None):
         data = f"arrays:{folder / 'data' / part}.npz"
 
         def measure(case):
             place = folder / runs.slug(part, name, seed, rate)
+            total = analyze(build(name, stage)).total
+            facts = {x: total(x) for x in ("parameters", "flops")}
+            facts["against"] = stage.arms[name].against
             chosen = recipe(name, stage, data, seed, rate)
-            against = {"against": stage.arms[name].against}
-            return runs.train(chosen, place) | sizes(name, stage) | against
+            return runs.train(chosen, place) | facts
 
         case = {"stage": stage_name, "part": part, "arm": name}
         case |= {"seed": seed, "rate": rate}
@@ -214,13 +214,8 @@ def study(recorder, folder, stage_name, stage, names):
 
     best = {}
     for name in (x for x in stage.searched if x in (usual, *names)):
-        best[name], _ = runs.search(
-            stage.grid,
-            stage.rates,
-            (None,),  # One kind of initial weights.
-            lambda rate, _, x=name: trained("search", x, SEARCH_SEED, rate),
-            max,
-        )
+        score = functools.partial(trained, "search", name, SEARCH_SEED)
+        best[name], _ = runs.search(stage.grid, stage.rates, score)
     for seed in range(max(stage.seeds.values())):
         for name in (x for x in names if seed < stage.seeds[x]):
             trained("final", name, seed, best.get(name, best[usual]))
@@ -235,12 +230,6 @@ def build(name, stage):
     )
 
 
-def sizes(name, stage):
-    total = analyze(build(name, stage)).total
-    tf.keras.backend.clear_session()
-    return {x: total(x) for x in ("parameters", "flops")}
-
-
 def record_times(recorder, stage_name, stage, names, seconds):
     functions = {
         name: compiled_steps(build(name, stage), BATCH, stage.image_size)[1]
@@ -251,14 +240,10 @@ def record_times(recorder, stage_name, stage, names, seconds):
         recorder.append({**case, "batch": BATCH}, seconds=taken)
 
 
-@records.script(
-    "fashion",
-    data=DATA,
-    stage="small",
-    runs="runs/study",
-    times=False,
-    seconds=20.0,
-)
+DEFAULTS = {"data": DATA, "stage": "small", "runs": "runs/study"}
+
+
+@records.script("fashion", times=False, seconds=20.0, **DEFAULTS)
 def main(recorder, options):
     stage = STAGES[options.stage]
     names = [name for name in stage.arms if options.only in name]

@@ -387,8 +387,8 @@ def main(recorder, options):
         for title, variant in task.variants.items():
             if options.only in f"{name}, {title}":
                 search = functools.partial(score, title, "search", SEARCH_SEED)
-                grid = RATES, task.rates, variant.starts
-                chosen[title] = runs.search(*grid, search, task.best)
+                ways = search, task.best, variant.starts
+                chosen[title] = runs.search(RATES, task.rates, *ways)
         for seed in range(1, options.seeds + 1):
             for title, choice in chosen.items():
                 score(title, "final", seed, *choice)

@@ -34,7 +34,7 @@ def train(recipe, folder, **options):
     return metrics(folder)
 
 
-def search(grid, rates, starts, score, best):
+def search(grid, rates, score, best=max, starts=(None,)):
     """The best rate and initial weights; of equal ones the first tried.
 
     While a neighbor of the best rate in the grid is untried, it is tried.

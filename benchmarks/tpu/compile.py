@@ -44,22 +44,20 @@ def problems(chip, result):
 
 @records.script("tpu", chips=("v3",), timeout=900, check=False)
 def main(recorder, options):
-    failed, limit = 0, options.timeout
+    failed = []
     keys = CHECKED if options.check else programs.PROGRAMS
     for chip, key in itertools.product(options.chips, keys):
         case = programs.PROGRAMS[key].case(chip=chip)
-        if options.check:
-            found = problems(chip, compile_in_child(key, chip, limit))
-            print(
-                f"{key} on {chip}: {'; '.join(found) or 'passed'}", flush=True
-            )
-            failed |= bool(found)
-        elif options.only in key and not recorder.known(case):
-            result = compile_in_child(key, chip, limit)
-            # An error of the process is none of the program's.
-            if result["status"] == "failed":
-                failed = 1
-                print(f"FAILED: {key} on {chip}", flush=True)
-            else:
-                recorder.append(case, **result)
-    return failed
+        if options.only not in key:
+            continue
+        if not options.check and recorder.known(case):
+            continue
+        result = compile_in_child(key, chip, options.timeout)
+        # An error of the process is none of the program's.
+        if result["status"] != "failed" and not options.check:
+            recorder.append(case, **result)
+            continue
+        found = problems(chip, result)
+        print(f"{key} on {chip}: {'; '.join(found) or 'passed'}", flush=True)
+        failed += found
+    return int(bool(failed))

@@ -55,6 +55,10 @@ def hybrid(model, image_size, rates=None, batch=BATCH, **arguments):
     return Program(name, "imagenet_350", changes, image_size, batch)
 
 
+def mobile(model):
+    return Program(model, "mobilenet_350", {"model": model}, 224, BATCH)
+
+
 def vanilla(pattern, **arguments):
     """A step of a ResNet-50 of Table 12."""
     changes = {"model_arguments": {"pattern": pattern, **arguments}}
@@ -63,16 +67,8 @@ def vanilla(pattern, **arguments):
 
 
 # Table 12 of the paper: images per second of training on 8 cores.
-PATTERNS = {
-    "CCCC": 7240,
-    "LLLL": 1160,
-    "CCCL": 7160,
-    "CCLL": 4980,
-    "CLLL": 2200,
-    "LCCC": 1880,
-    "LLCC": 1280,
-    "LLLC": 1160,
-}
+PATTERNS = {"CCCC": 7240, "LLLL": 1160, "CCCL": 7160, "CCLL": 4980}
+PATTERNS |= {"CLLL": 2200, "LCCC": 1880, "LLCC": 1280, "LLLC": 1160}
 
 # Table 13: the same of networks for a larger size, with lambda layers in some
 # blocks of c4, or in all.
@@ -84,11 +80,8 @@ TABLE_13 = {
 }
 
 # Of Table 20's LambdaResNet-152; of networks that this table lacks.
-RATES = {
-    "dropout_rate": 0.3,
-    "drop_path_rate": 0.1,
-    "randaugment_magnitude": 15.0,
-}
+RATES = {"dropout_rate": 0.3, "drop_path_rate": 0.1}
+RATES |= {"randaugment_magnitude": 15.0}
 
 NETWORKS = (
     *(hybrid(f"LambdaResNet{x.depth}", x.image_size) for x in TABLE_20),
@@ -99,10 +92,8 @@ NETWORKS = (
     hybrid("LambdaResNet152C4", 320, RATES),
     hybrid("LambdaResNet200C4", 320, RATES),
     hybrid("LambdaResNet270C4", 256, RATES, scope=7),
-    *(
-        Program(name, "mobilenet_350", {"model": name}, 224, BATCH)
-        for name in ("MobileNetV2", "LambdaMobileNetV2")
-    ),
+    mobile("MobileNetV2"),
+    mobile("LambdaMobileNetV2"),
     *map(vanilla, PATTERNS),
 )
 
@@ -146,12 +137,9 @@ def refusal(message):
 
 
 def shortfall(result):
-    status = result["status"]
-    if status == "timed out":
+    if result["status"] == "timed out":
         return f"not finished after {result['limit_seconds']} s"
-    if status == "out of memory":
-        return f"does not fit: {result['used'] or result['message']}"
-    return f"failed: {result['message']}"
+    return f"{result['status']}: {result.get('used') or result['message']}"
 
 
 def faults(result):

@@ -10,10 +10,9 @@ A table is rows and columns, and a column a template of a row's fields, such as
 
 import functools
 import importlib
-import statistics
 import string
+from statistics import median
 
-from benchmarks.timing import median
 from lambdanet_tf import markdown
 
 VIEWS = {}
@@ -55,7 +54,7 @@ def text(value, spec=""):
     spec, _, unit = spec.partition("/")
     if value is None:
         return ""
-    if spec and isinstance(value, (list, dict)):
+    if spec and isinstance(value, list):
         value = median(value)
     return format(value / UNITS[unit] if unit else value, spec)
 
@@ -114,7 +113,7 @@ def interval(values, digits=2):
 def summary(ratios):
     """Ratios in words: median, number, least to most."""
     return (
-        f"{statistics.median(ratios):.2f} times as long (median of "
+        f"{median(ratios):.2f} times as long (median of "
         f"{len(ratios)} rows; {min(ratios):.2f} to {max(ratios):.2f})"
     )
 

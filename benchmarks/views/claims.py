@@ -1,10 +1,9 @@
 """The claims about speed, each with the figures of its records."""
 
 from benchmarks import views
+from benchmarks.views import commands
 from benchmarks.views import layers
 from benchmarks.views import networks
-from benchmarks.views import serving
-from benchmarks.views import training
 from lambdanet_tf import markdown
 
 HELD_OUT = (11, 12)  # draws that no choice was fitted to
@@ -50,7 +49,7 @@ def _regret(found):
 
 
 def _loop(found):
-    rows = training.loops(found)
+    rows = commands.loops(found)
     texts = [f"{x.network}: {views.interval(x.ratio)}" for x in rows]
     return "; ".join(texts) + ", over bare steps", "all, by so much"
 
@@ -70,7 +69,7 @@ def speed(found):
         _said(networks.pairs(found), "{phase}", "{network} against {against}"),
         _regret(found),
         _loop(found),
-        _said(serving.exports(found), serving.EXPORT, network),
+        _said(commands.exports(found), commands.EXPORT, network),
     )
     rows = [
         (claim, figure, f"`python -m benchmarks.{command}`", losing)

@@ -1,11 +1,10 @@
 """Tables and pictures of single layers."""
 
-import statistics
+from statistics import geometric_mean
+from statistics import median
 
 from benchmarks import views
 from benchmarks.networks.paper_memory import table_4_gib
-from benchmarks.timing import median
-from benchmarks.timing import spread
 
 NAIVE = ("einsum", "conv2d", "depthwise")  # the algorithms of other packages
 BASELINES = ("timm conv", "timm table", "lucidrains")
@@ -111,7 +110,7 @@ def regrets(found):
             phase=phase,
             layers=len(values),
             fastest=values.count(1.0),
-            mean=statistics.geometric_mean(values),
+            mean=geometric_mean(values),
             worst=max(values),
         )
 
@@ -203,9 +202,9 @@ def timed_attention(found):
 def attention_time(found):
     cells = {}
     for row in timed_attention(found):
-        middle, fast, slow = (1e3 * x for x in spread(row.seconds))
+        ms = sorted(1e3 * seconds for seconds in row.seconds)
         head = f"{row.map}, batch {row.batch} ({row.layers})"
-        text = f"{middle:.0f} ({fast:.0f}-{slow:.0f}), {row.ratio:.2f}"
+        text = f"{median(ms):.0f} ({ms[0]:.0f}-{ms[-1]:.0f}), {row.ratio:.2f}"
         cells[row.layer, head] = text
     for layer, (_, _, printed) in ATTENTION.items():
         cells[layer, "the paper's images/s, top-1"] = printed
@@ -235,8 +234,9 @@ def attention_picture(found):
 def generation(found):
     cells = {}
     for row in found["generation"]:
-        times = [1e3 * seconds for seconds in spread(row.seconds)]
-        cells[row.way, f"{row.tokens:,} tokens"] = views.interval(times, 1)
+        ms = sorted(1e3 * seconds for seconds in row.seconds)
+        text = views.interval((median(ms), ms[0], ms[-1]), 1)
+        cells[row.way, f"{row.tokens:,} tokens"] = text
     return views.crossed(cells, "ms for a token, after")
 
 

@@ -1,7 +1,8 @@
 """Tables and pictures of whole networks."""
 
+from statistics import median
+
 from benchmarks import views
-from benchmarks.timing import median
 from benchmarks.timing import ratio
 
 # The paper's ratios of throughputs (TPUv3).
