@@ -51,41 +51,33 @@ def _child(*words, arguments):
     return [*command, json.dumps(arguments, default=str)]  # of paths
 
 
-class Worker:
-    """A process that runs one thing when it is told to.
+@contextlib.contextmanager
+def worker(function, *arguments, root=ROOT):
+    """Yields a function from a request to the seconds that it took a process.
 
-    There a function, "module:name", is called with arguments, by JSON; it
-    returns a function from a request to what is run. The package is that of the
-    folder `root`.
+    There "module:name" is called with arguments, by JSON, and returns a
+    function from a request to what is run; the first run of one warms it up.
+    The package is that of the folder `root`.
     """
+    paths = [str(root), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    with subprocess.Popen(
+        _child("serve", function, arguments=arguments),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    ) as process:
 
-    def __init__(self, function, *arguments, root=ROOT):
-        paths = [str(root), str(ROOT), os.environ.get("PYTHONPATH", "")]
-        self._process = subprocess.Popen(
-            _child("serve", function, arguments=arguments),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=root,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        )
+        def run(request="run"):
+            with contextlib.suppress(BrokenPipeError):  # No answer comes.
+                print(request, file=process.stdin, flush=True)
+            for line in process.stdout:
+                if line.startswith("seconds "):
+                    return float(line.split()[1])
+            raise RuntimeError(f"{process.args} failed: see above.")
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
-
-    def run(self, request="run"):
-        """Seconds of one run; the first one of a request warms it up."""
-        with contextlib.suppress(BrokenPipeError):  # The answer is empty, too.
-            print(request, file=self._process.stdin, flush=True)
-        for line in self._process.stdout:
-            if line.startswith("seconds "):
-                return float(line.split()[1])
-        raise RuntimeError(f"{self._process.args} failed: see above.")
+        yield run
 
 
 def serve(step_of):
@@ -101,21 +93,21 @@ def serve(step_of):
 
 
 def worker_turns(commands, seconds, optional=(), most=100):
-    """Times processes in turns, by name the arguments of a `Worker`.
+    """Times processes in turns, by name the arguments of a `worker`.
 
     Optional ones are left out if they cannot begin.
     """
     with contextlib.ExitStack() as stack:
         running = {}
         for name, command in commands.items():
-            worker = stack.enter_context(Worker(*command))
+            run = stack.enter_context(worker(*command))
             try:
-                worker.run()
+                run()
             except RuntimeError:
                 if name not in optional:
                     raise
             else:
-                running[name] = worker.run
+                running[name] = run
         return turns(running, seconds, FEW, most, clock=False)
 
 

@@ -25,8 +25,7 @@ from lambdanet_tf.layers import RelativePositionEmbedding
 
 KEY_DIM = 16
 EINSUM = {"implementation": "einsum"}
-# What makes the layers of a place, and the arguments of each. Those of a stage
-# may share their table of relative positions.
+# The layers of a place, and the arguments of each.
 LAYERS = {
     "global attention": (RelativeAttention, {}),
     "axial attention": (RelativeAttention, {"axis": 1}, {"axis": 2}),

@@ -1,9 +1,6 @@
-"""Lambda layers of other projects, where they are installed (PyTorch).
+"""Lambda layers of other projects in PyTorch, where they are installed.
 
-    pip install torch timm lambda-networks
-
-Both compute the lambda layer of the paper with biases of their own; weights
-and values do not matter for the time.
+pip install torch timm lambda-networks
 """
 
 import importlib

@@ -6,6 +6,8 @@ One sequence, float32: a decoder of causal lambda layers by `streaming.step`;
 the same and one of attention, called again on the whole text for each token.
 """
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -40,11 +42,9 @@ def language_model(mixer, arguments):
 
 def stepper(model, text):
     """A function that reads one token after a text, by its state."""
-    spec = streaming.state_spec(model)
-    step = tf.function(
-        lambda tokens, state: streaming.step(model, tokens, state),
-        input_signature=[tf.TensorSpec([1, None], tf.int32), spec],
-    )
+    specs = tf.TensorSpec([1, None], tf.int32), streaming.state_spec(model)
+    step = functools.partial(streaming.step, model)
+    step = tf.function(step, input_signature=specs)
     state = streaming.initial_state(model, 1)
     for begin in range(0, text.shape[1], _PROMPT):
         _, state = step(text[:, begin : begin + _PROMPT], state)

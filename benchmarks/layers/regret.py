@@ -74,10 +74,7 @@ def compare(functions, chosen, seconds):
     limit = BEHIND * min(middle.values())
     near = {x: functions[x] for x in functions if middle[x] <= limit}
     again = timing.turns(near | {chosen: functions[chosen]}, seconds)
-    ratios = {
-        name: timing.ratio(each, again[chosen])[0]
-        for name, each in again.items()
-    }
+    ratios = {x: timing.ratio(again[x], again[chosen])[0] for x in again}
     best = max(ratios, key=ratios.get)
     figures = {"auto": chosen, "best": best, "regret": ratios[best]}
     return {**figures, "seconds": taken | again}

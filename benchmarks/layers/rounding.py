@@ -67,15 +67,13 @@ def reference(geometry, arrays):
 
 
 def computed(geometry, arrays, implementation):
-    q, v, table, g = arrays
+    *sources, g = arrays
+    q, *others = sources
     with tf.GradientTape() as tape:
-        tape.watch([q, v, table])
-        output, _ = ops.lambda_output(
-            q, None, v, table, geometry, implementation
-        )
-    by_q, by_v, by_table = tape.gradient(
-        output, [q, v, table], output_gradients=g
-    )
+        tape.watch(sources)
+        inputs = q, None, *others, geometry
+        output, _ = ops.lambda_output(*inputs, implementation)
+    by_q, by_v, by_table = tape.gradient(output, sources, g)
     by_table = np.asarray(geometry.crop(tf.cast(by_table, tf.float64).numpy()))
     return output, by_q, by_v, by_table.reshape(-1, KEY, INTRA)
 

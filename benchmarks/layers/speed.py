@@ -197,11 +197,11 @@ def compare_commits(before, only, seconds):
         archive = subprocess.check_output(command, cwd=records.ROOT)
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
             files.extractall(folder, filter="data")
-        workers = timing.Worker(child, root=folder), timing.Worker(child)
-        with workers[0], workers[1]:
+        former = timing.worker(child, root=folder)
+        with former as one, timing.worker(child) as other:
             for number, phase in itertools.product(chosen, range(len(PHASES))):
                 request = f"{number} {phase}"
-                calls = {x: functools.partial(x.run, request) for x in workers}
+                calls = {x: functools.partial(x, request) for x in (one, other)}
                 taken = timing.turns(calls, seconds, timing.FEW, clock=False)
                 middle, low, high = timing.ratio(*taken.values())
                 name = f"{LINES[number].name}, {PHASES[phase]}"

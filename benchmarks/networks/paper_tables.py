@@ -50,11 +50,11 @@ class Comparison(NamedTuple):
         return ours.quantize(self.paper, decimal.ROUND_HALF_UP) == self.paper
 
     @property
-    def explanation(self):
-        if self.agrees:
-            return ""
-        by_row = EXPLANATIONS.get((self.table, self.row))
-        return by_row or EXPLANATIONS.get(self.table, "")
+    def verdict(self):
+        """What is recorded: that they agree, or why they do not."""
+        by_table = EXPLANATIONS.get(self.table, "differs")
+        why = EXPLANATIONS.get((self.table, self.row), by_table)
+        return "agrees" if self.agrees else why
 
 
 def read_figures(path):
@@ -172,11 +172,9 @@ def main(recorder, options):
     wrong = []
     for c in compare(figures, [options.only] if options.only else None):
         case = {"table": c.table, "row": c.row, "quantity": c.quantity}
-        verdict = "agrees" if c.agrees else c.explanation or "differs"
         if not recorder.known(case):
-            recorder.append(
-                case, paper=f"{c.paper:f}", value=c.ours, verdict=verdict
-            )
+            figures = {"paper": f"{c.paper:f}", "value": c.ours}
+            recorder.append(case, **figures, verdict=c.verdict)
         if c.reproduced and not c.agrees:
             wrong.append(case)
     return f"These should agree: {wrong}" if wrong else 0

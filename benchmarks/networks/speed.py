@@ -16,37 +16,28 @@ from benchmarks import timing
 from lambdanet_tf import models
 
 NETWORKS = {
-    **{
-        pattern: functools.partial(models.ResNet50, pattern=pattern)
-        for pattern in ("CCCC", "CCLL", "LLLL")
-    },
-    "ResNetRS50-SE": models.ResNetRS50,
-    "LambdaResNet50": models.LambdaResNet50,
+    x: functools.partial(models.ResNet50, pattern=x)
+    for x in ("CCCC", "CCLL", "LLLL")
 }
+NETWORKS["ResNetRS50-SE"] = models.ResNetRS50
+NETWORKS["LambdaResNet50"] = models.LambdaResNet50
 PHASES = ("inference", "training")
 COMPARED = {"CCLL": "CCCC", "LLLL": "CCCC", "LambdaResNet50": "ResNetRS50-SE"}
 
 
-def build(name, size):
-    return NETWORKS[name](
-        input_shape=(size, size, 3), weights=None, classifier_activation=None
-    )
-
-
-def compiled_steps(model, batch, size, jit_compile=False):
+def compiled_steps(model, batch, size):
     """Compiled inference and training step of a model of logits."""
     shape = [batch, size, size, model.input_shape[-1]]
     images = tf.random.stateless_uniform(shape, (0, 1)) * 255
     labels = tf.range(batch) % model.output_shape[-1]
-    variables = [
-        tf.Variable(tf.zeros(w.shape)) for w in model.trainable_weights
-    ]
+    weights = model.trainable_weights
+    variables = [tf.Variable(tf.zeros(weight.shape)) for weight in weights]
 
-    @tf.function(autograph=False, jit_compile=jit_compile)
+    @tf.function(autograph=False)
     def inference():
         return model(images, training=False)
 
-    @tf.function(autograph=False, jit_compile=jit_compile)
+    @tf.function(autograph=False)
     def training():
         with tf.GradientTape() as tape:
             logits = model(images, training=True)
@@ -54,10 +45,8 @@ def compiled_steps(model, batch, size, jit_compile=False):
                 labels, logits
             )
             loss = tf.reduce_mean(losses)
-        gradients = tape.gradient(loss, model.trainable_weights)
-        for weight, momentum, gradient in zip(
-            model.trainable_weights, variables, gradients, strict=True
-        ):
+        rows = weights, variables, tape.gradient(loss, weights)
+        for weight, momentum, gradient in zip(*rows, strict=True):
             momentum.assign(0.9 * momentum + gradient)
             weight.assign(weight - 1e-6 * momentum)
         return loss
@@ -68,8 +57,10 @@ def compiled_steps(model, batch, size, jit_compile=False):
 @records.script("networks", seconds=30.0, batch=8, size=224)
 def main(recorder, options):
     size, names = options.size, [x for x in NETWORKS if options.only in x]
+    arguments = {"input_shape": (size, size, 3), "classifier_activation": None}
     functions = {
-        x: compiled_steps(build(x, size), options.batch, size) for x in names
+        name: compiled_steps(NETWORKS[name](**arguments), options.batch, size)
+        for name in names
     }
     for number, phase in enumerate(PHASES):
         chosen = {name: both[number] for name, both in functions.items()}

@@ -30,7 +30,7 @@ LEAST = 5  # calls of each, however long they take
 
 def load_export(place):
     session = standalone.Session(tf, place)
-    return lambda images: session.run("serving_default", {"images": images})
+    return lambda x: session.run("serving_default", {"images": x})
 
 
 def ways(name, folder):

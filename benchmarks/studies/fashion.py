@@ -79,12 +79,12 @@ class Stage(NamedTuple):
     image_size: int
     arms: dict[str, Arm]
     rates: tuple[float, ...]  # of the search, per 256 images
-    grid: tuple[float, ...]  # these, and those next to them if one is best
     # Arms with a search of their own; others take the lambda layers' rate.
     searched: tuple[str, ...]
     seeds: dict[str, int]  # how many each arm has
     blocks: str = "X"  # of a stage of the network; X is the arm's letter
     strides: tuple[int, ...] | None = None  # of its stages; None: its own
+    grid: tuple[float, ...] | None = None  # of rates that may follow
     epochs: int = 6
     train_images: int = 10_000  # a stratified sample
     validation_images: int = 5_000  # another, for the search of the rate
@@ -95,7 +95,6 @@ STAGES = {
         image_size=14,
         arms=SMALL | ABLATED,
         rates=(0.2, 0.5, 1.2),
-        grid=(0.2, 0.5, 1.2),
         searched=tuple(SMALL),
         seeds=dict.fromkeys(SMALL, 5) | dict.fromkeys(ABLATED, 3),
     ),
@@ -212,10 +211,10 @@ def study(recorder, folder, stage_name, stage, names):
         case |= {"seed": seed, "rate": rate}
         return recorder.get(case, measure)["accuracy"]
 
-    best = {}
+    best, grid = {}, stage.grid or stage.rates
     for name in (x for x in stage.searched if x in (usual, *names)):
         score = functools.partial(trained, "search", name, SEARCH_SEED)
-        best[name], _ = runs.search(stage.grid, stage.rates, score)
+        best[name], _ = runs.search(grid, stage.rates, score)
     for seed in range(max(stage.seeds.values())):
         for name in (x for x in names if seed < stage.seeds[x]):
             trained("final", name, seed, best.get(name, best[usual]))

@@ -85,7 +85,6 @@ KERNEL = "glorot_uniform", "he_normal"
 
 
 # Segmentation: scenes of scikit-learn's digits, a class for each pixel.
-
 SIZE, CLASSES = 24, 11
 
 
@@ -146,7 +145,6 @@ def mean_iou(targets, logits):
 
 
 # A forecast: weekly CO2 on Mauna Loa, from statsmodels.
-
 YEAR, HORIZON, WINDOW = 52, 26, 104
 
 
@@ -196,12 +194,9 @@ def forecast_error(targets, outputs):
     return float(np.abs(targets - outputs)[:, -1].mean())
 
 
-# Bytes of Python's standard library.
-
-
 @functools.cache
 def bytes_data(context):
-    """Returns windows of files; of ten files one validates and one tests."""
+    """Windows of Python's library; of ten files one validates, one tests."""
     folder = pathlib.Path(sysconfig.get_paths()["stdlib"])
     files = [path.read_bytes() for path in sorted(folder.glob("*.py"))]
 
@@ -268,6 +263,12 @@ class Task(NamedTuple):
     rates: tuple[float, ...] = RATES[1:4]  # of the search
 
 
+def of_bytes(variants, context, width, blocks, steps):
+    network = functools.partial(decoder, context, width, blocks)
+    data = functools.partial(bytes_data, context)
+    return Task(variants, network, data, steps, batch=8)
+
+
 def past(key_dim, scope=None):
     return lambda_layer(key_dim=key_dim, scope=scope, causal=True)
 
@@ -317,20 +318,8 @@ TASKS = {
         steps=200,
         batch=32,
     ),
-    "bytes": Task(
-        BYTES,
-        network=functools.partial(decoder, 128, 32, 2),
-        data=functools.partial(bytes_data, 128),
-        steps=300,
-        batch=8,
-    ),
-    "decoder": Task(
-        DECODER,
-        network=functools.partial(decoder, 256, 128, 4),
-        data=functools.partial(bytes_data, 256),
-        steps=1800,
-        batch=8,
-    ),
+    "bytes": of_bytes(BYTES, 128, 32, 2, steps=300),
+    "decoder": of_bytes(DECODER, 256, 128, 4, steps=1800),
 }
 
 

@@ -33,9 +33,8 @@ CASES = {
 
 def cell(kind, generator):
     """Draws a cell, float `(SIZE, SIZE)` in [0, 1]."""
-    y, x = (
-        np.mgrid[:SIZE, :SIZE] - generator.uniform(0.35, 0.65, (2, 1, 1)) * SIZE
-    )
+    middle = generator.uniform(0.35, 0.65, (2, 1, 1)) * SIZE
+    y, x = np.mgrid[:SIZE, :SIZE] - middle
     angle, radius = generator.uniform(0, 2 * np.pi), generator.uniform(10, 18)
     u = (x * np.cos(angle) + y * np.sin(angle)) / radius
     v = (y * np.cos(angle) - x * np.sin(angle)) / radius
@@ -45,9 +44,7 @@ def cell(kind, generator):
     elif kind == "ring":
         distance = 1.6 * np.abs(distance - 0.75) + 0.4
     elif kind == "dividing":
-        distance = (
-            np.minimum(np.hypot(u - 0.75, v), np.hypot(u + 0.75, v)) / 0.75
-        )
+        distance = np.hypot(np.abs(u) - 0.75, v) / 0.75
     elif kind == "star":
         distance /= 1 + 0.35 * np.cos(5 * np.arctan2(v, u))
     bright = generator.uniform(0.25, 0.8) / (1 + np.exp(12 * (distance - 1)))
@@ -68,11 +65,9 @@ def write(folder):
                 deep = np.round(pixels * 4095).astype(np.uint16)
                 pillow.fromarray(deep).save(folder / f"{name}.tif")
             else:
-                ending = ".tif" if number % 4 == 2 else ".jpg"
-                image = pillow.fromarray(
-                    np.round(pixels * 255).astype(np.uint8)
-                )
-                image.save(folder / f"{name}{ending}")
+                name += ".tif" if number % 4 == 2 else ".jpg"
+                flat = np.round(pixels * 255).astype(np.uint8)
+                pillow.fromarray(flat).save(folder / name)
 
 
 @records.script("own_pictures", epochs=EPOCHS, runs="runs/own_pictures")
@@ -89,10 +84,5 @@ def main(recorder, options):
         seconds = digits.command(folder, 0, case["epochs"], *flags)
         return {**runs.metrics(folder), "whole_seconds": seconds}
 
-    recorder.fill(
-        records.cases(name=[*CASES], epochs=[options.epochs]), measure
-    )
-
-
-if __name__ == "__main__":
-    main()
+    cases = records.cases(name=[*CASES], epochs=[options.epochs])
+    recorder.fill(cases, measure)

@@ -62,10 +62,9 @@ def run(runs, arm, seed, epochs):
         "batch_size": BATCH_SIZE,
         "seed": seed,
     }
-    teachers = runs / f"teacher-{seed}"
+    teachers, labels = runs / f"teacher-{seed}", runs / f"labels-{seed}"
     if arm == TEACHER:
         return finished.train(training.resolve("digits", fields), teachers)
-    labels = runs / f"labels-{seed}"
     facts = label(teachers, runs / "data" / "unlabelled", labels)
     fields["batch_size"] *= 1 + RATIO
     fields["pseudo_label_ratio"] = float(RATIO)

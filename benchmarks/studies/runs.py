@@ -7,10 +7,7 @@ import tensorflow as tf
 from lambdanet_tf import training
 from lambdanet_tf.environment import require
 
-METRICS = (
-    *("accuracy", "loss", "best_epoch"),
-    *("test_images", "seconds", "device"),
-)
+METRICS = ["accuracy", "loss", "best_epoch", "test_images", "seconds", "device"]
 
 
 def digits(scale=1.0):
@@ -20,16 +17,13 @@ def digits(scale=1.0):
     return images, found.target
 
 
-def train(recipe, folder, **options):
+def train(recipe, folder):
     path = folder / "run.json"
     is_there = path.exists()
     if not is_there or json.loads(path.read_text())["status"] != "finished":
         tf.keras.utils.set_random_seed(recipe.seed)
-        training.train(
-            recipe,
-            training.RunOptions(run_dir=str(folder), **options),
-            print_fn=lambda text: None,
-        )
+        options = training.RunOptions(run_dir=str(folder))
+        training.train(recipe, options, print_fn=lambda text: None)
         tf.keras.backend.clear_session()
     return metrics(folder)
 

@@ -33,7 +33,7 @@ def compile_in_child(key, chip, timeout):
 def problems(chip, result):
     if result["status"] != "ok":
         return [programs.shortfall(result)]
-    found = list(filter(None, [programs.faults(result)]))
+    found = [*programs.faults(result)]
     if programs.memory(result) > programs.CHIPS[chip].hbm:
         found.append("does not fit")
     ratio = result["flops"] / result["counted_flops"]

@@ -1,8 +1,7 @@
 """Compiles StableHLO with the compiler of a TPU, on a machine without one.
 
-libtpu holds the compiler and describes the chips; jax hands it a program. The
-text becomes a portable artifact, which `exported` makes callable. That is not
-documented: the versions are pinned in requirements/tpu-compile.txt.
+libtpu holds the compiler, jax hands it a program. That is not documented: the
+versions are pinned in requirements/tpu-compile.txt.
 """
 
 import dataclasses

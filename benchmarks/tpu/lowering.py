@@ -1,8 +1,6 @@
-"""Lowers a program of the table to StableHLO, with TensorFlow alone.
+"""Lowers a step of `train.py` to StableHLO, with TensorFlow alone.
 
-The step of a recipe is the one that `train.py` takes: the recipe's network,
-loss, gradients, optimizer and averages, in mixed bfloat16. It is lowered for
-one core, so it has no sums over cores.
+It is lowered for one core, so it has no sums over cores.
 """
 
 import collections

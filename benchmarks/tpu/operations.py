@@ -1,8 +1,7 @@
 """Finds what a TPU cannot compute in a traced function.
 
-Its compiler needs a kernel for every operation. It has some for operations
-whose results have a size that depends on the data, but pads them or refuses;
-and it has no float64.
+It needs a kernel for every operation and results of static sizes, and has no
+float64.
 """
 
 import collections
@@ -18,9 +17,8 @@ KERNELS = {*pathlib.Path(__file__).with_name("kernels.txt").read_text().split()}
 DYNAMIC = {"DynamicPartition", "ListDiff", "Unique", "UniqueV2", "Where"}
 _DOUBLE = {tf.float64.as_datatype_enum, tf.complex128.as_datatype_enum}
 
-# Of a function and all that it calls: how often each type of operation; types
-# without a kernel on TPUs; types whose results have no static size; names of
-# operations in float64 or complex128.
+# How often each type of operation; types without a kernel; types whose results
+# have no static size; names of operations in float64 or complex128.
 Audit = collections.namedtuple("Audit", "counts without_kernel dynamic double")
 
 

@@ -143,8 +143,7 @@ def shortfall(result):
 
 
 def faults(result):
-    """What is wrong with a program although it compiles, or an empty text."""
-    texts = {"without_kernel": "no kernel for ", "double": "float64: "}
-    return "; ".join(
-        text + name for x, text in texts.items() for name in result.get(x) or ()
-    )
+    """What is wrong with a program although it compiles, as a list of texts."""
+    missing, double = (result.get(x, ()) for x in ("without_kernel", "double"))
+    found = [f"no kernel for {name}" for name in missing]
+    return found + [f"float64: {name}" for name in double]

@@ -10,9 +10,9 @@ CONFIDENCE = 0.95
 
 
 def _versions(row):
-    found = row.versions
-    name = "keras" if "keras" in found else "tf_keras"
-    return f"{name} {found[name]}, TensorFlow {found['tensorflow']}"
+    name = "keras" if "keras" in row.versions else "tf_keras"
+    tensorflow = row.versions["tensorflow"]
+    return f"{name} {row.versions[name]}, TensorFlow {tensorflow}"
 
 
 def interval(numbers):

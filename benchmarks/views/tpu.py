@@ -26,7 +26,7 @@ def _shown(row):
     used = (row.algorithms or {}).items()
     return views.Row(
         row,
-        result=programs.faults(row) or fit,
+        result="; ".join(programs.faults(row)) or fit,
         needed=f"{needed / programs.GIB:.2f} of {size // programs.GIB}",
         operations=f"{row.flops / 1e12:.3f} ({share:.0f})",
         algorithms=", ".join(f"{count} {name}" for name, count in used),

@@ -54,7 +54,6 @@ STUDY = fashion.STAGES["small"]._replace(
     train_images=70,
     validation_images=20,
     rates=(0.1, 0.2),
-    grid=(0.1, 0.2),
     searched=("lambda layers",),
     seeds={"lambda layers": 2, "convolutions": 2},
 )
