@@ -27,14 +27,11 @@ def test_processes_of_their_own_take_turns(tmp_path, monkeypatch):
         timing.worker_turns(commands, seconds=1, most=1)
 
 
-def test_ratios_are_of_turns():
+def test_ratios_are_of_turns_with_an_interval_of_the_median():
     # A slow machine in the second half: the medians of either would mislead.
     ours, theirs = [1.0, 1.0, 4.0, 4.0], [2.0, 2.1, 8.0, 8.4]
     assert timing.ratio(ours, theirs) == pytest.approx((2.05, 2.0, 2.1))
-
-
-def test_an_interval_of_the_median():
-    """By the binomial distribution: from the first to the last of six."""
+    # By the binomial distribution: from the first to the last of six.
     assert timing.median_interval(range(6)) == (0, 5)
     assert timing.median_interval(range(9)) == (1, 7)
 
