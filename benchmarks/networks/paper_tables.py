@@ -166,10 +166,12 @@ def _network(number, row):
     return title, builder, int(row["size"]), arguments
 
 
+FIGURES = records.ROOT / "tests/paper_tables.json"
+
+
 @records.script("paper_tables")
 def main(recorder, options):
-    figures = read_figures(records.ROOT / "tests/paper_tables.json")
-    wrong = []
+    figures, wrong = read_figures(FIGURES), []
     for c in compare(figures, [options.only] if options.only else None):
         case = {"table": c.table, "row": c.row, "quantity": c.quantity}
         if not recorder.known(case):
