@@ -11,6 +11,7 @@ from lambdanet_tf import streaming
 from tests.support import checks
 from tests.support import streams
 
+pytestmark = pytest.mark.once
 KERAS = tf.keras.layers
 ROWS = [[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]]
 
@@ -39,7 +40,6 @@ def test_greedy_text_is_that_of_whole_calls(model):
     assert tokens.dtype == tf.int32
 
 
-@pytest.mark.once
 def test_draws_are_those_of_their_seed(model):
     prompt = np.tile(ROWS[:1], [40, 1])
     top = {"temperature": 20.0, "top_k": 3}
@@ -75,7 +75,6 @@ def table(*logits):
 LOGITS = np.array([0.3, 1.2, -0.5, 0.3, 2.0, 0.3, -3.0, -float("inf")])
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     "draw",
     [
@@ -104,7 +103,6 @@ def test_ten_thousand_draws_are_as_numpy_says(draw):
     assert np.all(np.abs(counts / 10000 - expected) < 4 * deviation + 1e-9)
 
 
-@pytest.mark.once
 def test_outputs_that_are_not_finite_are_told():
     impossible = [-float("inf")] * 3
     for logits in ([0.0, float("nan"), 1.0], impossible, [0.0, np.inf, 1.0]):
@@ -115,7 +113,6 @@ def test_outputs_that_are_not_finite_are_told():
                 list(draw(table(*logits), [[1]], 2))
 
 
-@pytest.mark.once
 def test_tokens_come_one_at_a_time(model):
     draws = {}, {"temperature": 1.5, "top_k": 5, "top_p": 0.9, "seed": 2}
     for draw in draws:
@@ -135,7 +132,6 @@ def test_tokens_come_one_at_a_time(model):
 
 
 @pytest.mark.slow
-@pytest.mark.once
 def test_a_sequence_ends_with_its_end_token(model):
     free = streaming.generate(model, ROWS, 12).numpy()
     end = free[0, 8].astype("int64")
@@ -146,7 +142,6 @@ def test_a_sequence_ends_with_its_end_token(model):
         assert np.all(row[stop:] == end)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     ("name", "reason", "wrong"),
     [
