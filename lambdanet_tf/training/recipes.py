@@ -108,11 +108,10 @@ def _with_table_20(recipe, changes):
     depth = int(found[0]) if found else 0
     rows = {r.image_size: r for r in TABLE_20 if r.depth == depth}
     if recipe.image_size not in rows:
-        sizes = ", ".join(map(str, rows)) or "no size"
         raise UserError(
             f"Table 20 has no row for {recipe.model} at {recipe.image_size} "
-            f"pixels; for this depth it has {sizes}. Choose one of them with "
-            f"`image_size`, or give {', '.join(names)}."
+            f"pixels; for this depth it has {', '.join(map(str, rows))}. Or "
+            f"give {', '.join(names)}."
         )
     row = rows[recipe.image_size]
     values = {name: float(getattr(row, name)) for name in names}

@@ -89,15 +89,14 @@ def label_images(
 
 def _begin(output, facts):
     """Notes the arguments, or finds that a stopped call had the same."""
-    if not matching(output.path, "*"):
-        output.write_text(REPORT_FILE, facts)
-    elif not output.exists(REPORT_FILE) or (
-        read_text(output.file(REPORT_FILE)) != facts
-    ):
+    is_noted = output.exists(REPORT_FILE)
+    noted = read_text(output.file(REPORT_FILE)) if is_noted else ""
+    if noted != facts and matching(output.path, "*"):
         raise UserError(
             "`folder` must be a new one, or one that the same call was stopped "
             f"in. Received: {output.path!r}."
         )
+    output.write_text(REPORT_FILE, facts)
 
 
 def _certain(run, source, options):
