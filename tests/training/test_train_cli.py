@@ -13,16 +13,11 @@ import types
 from unittest import mock
 
 import pytest
-import tensorflow as tf
 
 from lambdanet_tf import arguments
 from lambdanet_tf import cli
 from lambdanet_tf import config
-from lambdanet_tf import data
-from lambdanet_tf import serving
 from lambdanet_tf import training
-from lambdanet_tf.arguments import UserError
-from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.training import devices
 from lambdanet_tf.training import options
 from lambdanet_tf.training import progress
@@ -98,20 +93,6 @@ def test_wrong_use(capsys, tmp_path, monkeypatch, command):
     assert re.search(WRONG[command], error), error
     assert refused(capsys, *shlex.split(command), "--dry-run") == error
     assert os.listdir(tmp_path) == []
-
-
-def test_an_unwritable_folder_is_an_error(capsys, tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    command = "--recipe", "smoke", f"--runs-dir={tmp_path}/file/runs"
-    assert "Cannot write " in refused(capsys, *command)
-
-
-def test_a_file_system_comes_with_its_extra(monkeypatch):
-    """Where TensorFlow does not bring it, for every command that reads it."""
-    monkeypatch.setattr(tf.io.gfile, "get_registered_schemes", lambda: [""])
-    for read in (RunFolder, data.unlabelled_images, serving.newest_export):
-        with pytest.raises(UserError, match="gcs_filesystem.*the extra `tpu`"):
-            read("gs://bucket/x")
 
 
 def test_a_fault_keeps_its_traceback():
