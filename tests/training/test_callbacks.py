@@ -175,7 +175,7 @@ def test_keras_evaluates_a_scan_of_bad_images_as_the_others(tmp_path, rng):
     for number, file in enumerate(files):
         content = tf.io.encode_png(pixels[number])
         tf.io.write_file(file, "bad" if 0 < number < 6 else content)
-    source = FileSource(files, np.arange(10), 1)
+    source = FileSource(files, np.arange(10), channels=1)
     images = data.ImageSet("x", files, 1, source, None, source)
     recipe = training.resolve("smoke", {"batch_size": 4})
     scan = training.InputPipeline(recipe, images).scan(source)
