@@ -12,6 +12,7 @@ from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
+from lambdanet_tf.layers import RelativePositionEmbedding
 from tests.support import cases
 from tests.support import checks
 from tests.support.checks import built
@@ -37,6 +38,12 @@ def test_config_tells_the_truth():
         assert checks.plain(copy.get_config()) == config, case.name
         assert (copy.name, copy.compute_dtype) == ("own", "bfloat16")
         assert not copy.trainable
+
+
+def test_a_table_serves_any_number_of_channels():
+    table = RelativePositionEmbedding(3)
+    for channels in (8, 4):
+        assert table(tf.zeros([2, 5, channels])).shape == (5, 5, 3)
 
 
 def test_activity_regularizers_are_kept():
