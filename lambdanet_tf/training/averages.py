@@ -132,7 +132,6 @@ class UseAverages(tf.keras.callbacks.Callback):
     def __init__(self, decay: float = 0.9999):
         super().__init__()
         self._decay = decay
-        self._averages: Averages | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._averages, self._updates = None, 0

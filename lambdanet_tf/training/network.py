@@ -30,9 +30,7 @@ def network_arguments(
 
 
 def recipe_network(
-    recipe: Recipe,
-    image_set: data.ImageSet,
-    print_fn: PrintFn = print,
+    recipe: Recipe, image_set: data.ImageSet, print_fn: PrintFn = print
 ) -> tf.keras.Model:
     """Builds the network of a recipe, in its precision.
 

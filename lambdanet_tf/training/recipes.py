@@ -49,8 +49,7 @@ def resolve(
         name = "digits" if of_digits else "images"
     if name not in RECIPES:
         raise UserError(
-            f"Unknown recipe {name!r}.{did_you_mean(name, RECIPES)} There are: "
-            f"{', '.join(RECIPES)}."
+            f"Unknown recipe {name!r}.{did_you_mean(name, RECIPES)}"
         )
     recipe = config.replace(RECIPES[name], changes)
     if name == "imagenet_350":

@@ -22,9 +22,7 @@ _MEMORY = pathlib.Path("/proc/self/status")  # of Linux
 
 
 def dry_run(
-    recipe: Recipe,
-    options: RunOptions | None = None,
-    print_fn: PrintFn = print,
+    recipe: Recipe, options: RunOptions | None = None, print_fn: PrintFn = print
 ) -> None:
     """Prints what a run takes, after two steps and a batch of evaluation.
 
