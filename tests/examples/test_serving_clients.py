@@ -19,6 +19,8 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from examples.serving import command_line
 from examples.serving import pictures
+from lambdanet_tf import data
+from lambdanet_tf.serving import signatures
 from lambdanet_tf.serving import verify
 from tests.examples.served import CLIENTS
 from tests.examples.served import EXAMPLE
@@ -131,20 +133,18 @@ def test_a_broken_image_is_named(served, protocol, capsys):
     assert f"image 1 is {served.broken}" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-@both_clients
-def test_pixels_of_a_client_are_those_of_the_server(
-    served, protocol, tmp_path, rng
-):
-    """A file of another size and kind, sent as bytes and as pixels."""
-    image = rng.integers(0, 256, (23, 31, 3), np.uint8)
+@pytest.mark.parametrize("size", [(16, 23), (90, 31), (2000, 16)])
+@pytest.mark.parametrize("share", [1.0, 0.875])
+def test_pixels_of_a_client_are_those_of_the_server(tmp_path, rng, size, share):
     file = tmp_path / "color.jpg"
+    image = rng.integers(0, 256, (*size, 3), np.uint8)
     file.write_bytes(tf.io.encode_jpeg(image, quality=80).numpy())
-    pixels = pictures.pixels([file], SHAPE)
-    sent = served.ask(protocol, pixels, "serving_default")["logits"]
-    wanted = served.ask(protocol, pictures.read([file]), "serving_bytes")
-    largest = np.abs(wanted["logits"]).max()
-    np.testing.assert_allclose(sent, wanted["logits"], atol=1e-6 * largest)
+    crop = data.EvaluationCrop((8, 8), share)
+    for channels in (1, 3):
+        found = pictures.pixels([file], (8, 8, channels), share)
+        encoded = tf.constant(pictures.read([file]))
+        wanted = signatures.decode_batch(encoded, crop, channels, 2**25)
+        np.testing.assert_allclose(found, wanted, atol=1e-6 * 255)
 
 
 @pytest.mark.slow

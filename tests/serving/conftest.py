@@ -1,11 +1,10 @@
-"""Verifications share a process; a real one each is where a test asks."""
+"""Verifications run in this process; in one of their own where a test asks."""
 
 import pytest
 import tensorflow as tf
 
 from lambdanet_tf.serving import standalone
 from lambdanet_tf.serving import verify
-from tests.serving.standalone_process import StandaloneProcess
 
 
 @pytest.fixture(scope="session")
@@ -14,13 +13,10 @@ def session(small_export):
     return standalone.Session(tf, small_export)
 
 
-@pytest.fixture(scope="session")
-def standalone_process():
-    process = StandaloneProcess()
-    yield process
-    process.end()
-
-
 @pytest.fixture(autouse=True)
-def one_process_for_all(standalone_process, monkeypatch):
-    monkeypatch.setattr(verify, "run_standalone", standalone_process.run)
+def no_process_each(monkeypatch):
+    def run(folder, calls):
+        session = standalone.Session(tf, folder)
+        return [session.run(*call) for call in calls]
+
+    monkeypatch.setattr(verify, "run_standalone", run)

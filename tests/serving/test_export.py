@@ -208,12 +208,9 @@ def test_names_dtypes_and_shapes_are_the_contract(session):
     assert found == wanted
 
 
-@pytest.mark.parametrize("batch", [1, 5])
-def test_all_signatures_agree_on_the_same_pixels(
-    session, small_run, rng, batch
-):
+def test_all_signatures_agree_on_the_same_pixels(session, small_run, rng):
     close = {"rtol": 1e-4, "atol": 1e-7}
-    images = rng.integers(0, 256, (batch, *SHAPE)).astype(np.float32)
+    images = rng.integers(0, 256, (5, *SHAPE)).astype(np.float32)
     encoded = [tf.io.encode_png(x.astype(np.uint8)).numpy() for x in images]
     wanted = small_run[1].predict(images, verbose=0)
     default = session.run("serving_default", {"images": images})

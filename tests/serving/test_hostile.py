@@ -95,6 +95,13 @@ def test_ten_thousand_random_strings(session, rng):
         assert "by index" in rejected(session, *images)
 
 
+def with_one(value):
+    images = np.zeros((3, *SHAPE), np.float32)
+    images[1, 2, 3, 0] = value
+    return {"images": images}
+
+
+NAMED = r"(?s)not finite, by index.*\[1\]"
 EMPTY = "the batch must hold at least one image"
 DEFAULT = "serving_default"
 WRONG = [
@@ -102,21 +109,14 @@ WRONG = [
     ("serving_bytes", {"image_bytes": strings()}, EMPTY),
     (DEFAULT, {"images": np.zeros((1, 8, 7, 3), np.float32)}, ""),
     ("nope", {}, "KeyError: 'nope'"),
+    *((DEFAULT, with_one(x), NAMED) for x in (np.nan, np.inf, -np.inf)),
+    ("features", with_one(np.nan), NAMED),
 ]
 
 
 @pytest.mark.parametrize(("signature", "tensors", "message"), WRONG)
 def test_a_wrong_request_is_an_error(session, signature, tensors, message):
     assert re.search(message, error_of(session, signature, tensors))
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("signature", ["serving_default", "features"])
-def test_an_image_that_is_not_finite_is_named(session, signature, value):
-    images = np.zeros((3, *SHAPE), np.float32)
-    images[1, 2, 3, 0] = value
-    error = error_of(session, signature, {"images": images})
-    assert re.search(r"not finite, by index.*\[1\]", error, re.DOTALL)
 
 
 def test_pixels_outside_the_range_count_as_its_ends(session):

@@ -29,7 +29,7 @@ def copy(small_export, tmp_path):
 
 @pytest.mark.slow
 def test_an_export_agrees_with_keras_without_keras(small_export, monkeypatch):
-    own = standalone.run_standalone  # Not the one that the tests share.
+    own = standalone.run_standalone
     monkeypatch.setattr(verify, "run_standalone", own)
     result = serving.verify_export(small_export)
     assert result.agrees, str(result)
@@ -39,7 +39,9 @@ def test_an_export_agrees_with_keras_without_keras(small_export, monkeypatch):
         assert row.difference < 1e-5
 
 
-def test_damaged_weights_do_not_load(copy, capsys):
+def test_damaged_weights_do_not_load(copy, capsys, monkeypatch):
+    own = standalone.run_standalone
+    monkeypatch.setattr(verify, "run_standalone", own)
     content = bytearray((copy / WEIGHTS).read_bytes())
     content[len(content) // 2] ^= 1
     (copy / WEIGHTS).write_bytes(content)
