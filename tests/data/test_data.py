@@ -234,13 +234,6 @@ def test_webp_without_pillow_is_an_error_that_says_so(tmp_path, monkeypatch):
         read_folder(str(tmp_path), 0.0)
 
 
-@pytest.mark.parametrize("kind", ["BMP", "GIF", "TIFF", "WEBP"])
-def test_files_for_pillow_are_opened_without_a_graph(kind):
-    file = encoded(kind, color="#ff0000", size=(9, 8), lossless=True)
-    pixels = open_image(tf.constant(file), channels=3).decode()
-    np.testing.assert_array_equal(pixels, np.full((8, 9, 3), [255, 0, 0]))
-
-
 DEEP = np.arange(0, 65536, 1111, np.uint16)[:56].reshape(7, 8)
 
 
