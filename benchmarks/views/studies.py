@@ -156,12 +156,9 @@ def digits_default(found):
 @views.view("your_images.md#own_pictures")
 def own_pictures(found):
     rows = _longest(found["own_pictures"])
-    columns = {
-        "": "{name}",
-        "test accuracy": "{accuracy:.2%}",
-        "training": "{seconds:.0f} s",
-    }
-    return views.listing(rows, columns)
+    return views.listing(
+        rows, {"": "{name}", "test accuracy": "{accuracy:.2%}"}
+    )
 
 
 @views.view("training.md#pseudo_labels")
