@@ -52,6 +52,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return config.EXIT_USAGE
     print("usage: lambdanet COMMAND [flags]\n")
     for each, command in _COMMANDS.items():
-        print(f"  {each:10}{inspect.getdoc(command).splitlines()[0]}")
+        print(f"  {each:10}{f'{command.__doc__}'.splitlines()[0]}")
     print("\nlambdanet COMMAND --help has the flags.")
     return 0 if name else config.EXIT_USAGE

@@ -91,13 +91,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         try:
             status, fields = 200, self._answer()
+        except tf.errors.InvalidArgumentError as error:
+            text = error.message.removeprefix("Graph execution error:\n\n")
+            status, fields = 400, {"error": text}
         except Exception as error:  # A server outlives every request.
             status, text = 500, f"{error}"
             if type(error) is LookupError:
                 status = 404
-            elif isinstance(error, tf.errors.InvalidArgumentError):
-                status = 400
-                text = error.message.removeprefix("Graph execution error:\n\n")
             elif isinstance(error, _MALFORMED):
                 status = 400
                 text = f"Malformed request: {type(error).__name__}: {error}"
