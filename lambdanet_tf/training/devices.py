@@ -119,7 +119,8 @@ def lost_device_stops() -> Iterator[None]:
         cause: Any = error.__cause__ if is_told else error
         if not isinstance(cause, lost):
             raise
-        text = f"{cause.message}".strip().partition("\n")[0]
+        line = f"{cause.message}".strip().partition("\n")[0]
+        _, _, text = line.rpartition("}} ")  # TensorFlow's name of a function.
         raise Stopped(
             f"a machine or a device was lost: {text}\n"
             "The same command resumes the run, if it names --run-dir."

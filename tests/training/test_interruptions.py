@@ -137,7 +137,9 @@ def test_only_the_chief_leaves_files(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("place", ["InputPipeline", "training_step"])
 def test_a_run_that_lost_a_device_can_be_resumed(tmp_path, monkeypatch, place):
-    error = tf.errors.UnavailableError(None, None, "Socket closed\nDetails")
+    error = tf.errors.UnavailableError(
+        None, None, "{{node x}} Socket closed\nDetails"
+    )
     monkeypatch.setattr(loop, place, mock.Mock(side_effect=error))
     with pytest.raises(training.Stopped, match="lost: Socket closed\nThe same"):
         run_smoke(tmp_path)
