@@ -7,6 +7,7 @@ flag needs none of it, but Python imports the packages around a module first.
 import ast
 import importlib
 import pathlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +33,9 @@ def attach(
             raise AttributeError(
                 f"module {package!r} has no attribute {name!r}"
             )
-        return getattr(importlib.import_module(modules[name]), name)
+        value = getattr(importlib.import_module(modules[name]), name)
+        setattr(sys.modules[package], name, value)  # found at once next time
+        return value
 
     def dir_of_package() -> list[str]:
         return sorted(modules)

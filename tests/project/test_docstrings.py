@@ -25,7 +25,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 def public():
     for package, module in PACKAGES.items():
-        for name in module.__all__:
+        for name in getattr(module, "__all__", [*vars(module)]):
             value = getattr(module, name)
             if inspect.isfunction(value) or inspect.isclass(value):
                 yield pytest.param(value, id=f"{package}.{name}")

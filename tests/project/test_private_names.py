@@ -40,7 +40,8 @@ def foreign(tree):
                 if module.startswith(("tensorflow.python", "keras.src")):
                     yield module
         elif isinstance(node, ast.Attribute) and is_private(node.attr):
-            yield node.attr
+            if ast.unparse(node) != "os._exit":  # as the language names it
+                yield node.attr
         elif isinstance(node, ast.Call) and node.args[1:]:
             name = getattr(node.args[1], "value", "")
             asked = ast.unparse(node.func) in ("getattr", "hasattr", "setattr")
