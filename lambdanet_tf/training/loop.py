@@ -282,8 +282,7 @@ def finish(run: ActiveRun) -> None:
     models.load_weights(state.model, folder.file(runs.WEIGHTS_FILE))
     tested, predictions = run.evaluation.test(images.test)
     metrics = record.final_metrics(state, run.pipeline, tested)
-    changes = {"status": "finished", "metrics": metrics}
-    done = dataclasses.replace(run.base, **changes)
+    done = dataclasses.replace(run.base, status="finished", metrics=metrics)
     if devices.is_chief():
         write_report(folder, done, state.rows, predictions, images)
     run.stop.check()

@@ -155,21 +155,23 @@ class Evaluation:
         stride = math.ceil(source.num_images / _MAX_KEPT)
         rows, spread, mistakes = [], {}, {}
 
+        @tf.function
+        def gather(*columns):
+            return [strategy.gather(column, 0) for column in columns]
+
         def keep(images, *columns):
             parts = strategy.experimental_local_results(images)
             images = tf.concat(parts, 0).numpy().astype(np.float32)
-            labels, weights, positions, outputs = (
-                strategy.gather(column, 0).numpy() for column in columns
-            )
+            rows_of_all = [column.numpy() for column in gather(*columns)]
+            labels, weights, positions, outputs = rows_of_all
             found = labels.argmax(-1), outputs.argmax(-1), outputs.max(-1)
             for i in np.flatnonzero(weights):
                 number, wrong = len(rows), found[0][i] != found[1][i]
                 rows.append([*(column[i] for column in found), positions[i]])
-                if i >= len(images):  # Another host has read it.
-                    continue
-                if wrong and len(mistakes) < _MAX_KEPT:
+                is_here = i < len(images)  # Or another host has read it.
+                if is_here and wrong and len(mistakes) < _MAX_KEPT:
                     mistakes[number] = images[i]
-                elif number % stride == 0:
+                elif is_here and number % stride == 0:
                     spread[number] = images[i]
 
         metrics = self.metrics(source, on_batch=keep)
