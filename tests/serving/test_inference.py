@@ -1,4 +1,4 @@
-"""Classifiers: what makes probabilities of logits, and what is refused."""
+"""Networks for inference: folded, with probabilities, or refused."""
 
 import functools
 
@@ -6,15 +6,171 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import layers
 from lambdanet_tf import models
+from lambdanet_tf import ops
 from lambdanet_tf import serving
+from tests.support import cases
 from tests.support import checks
+from tests.support import networks
 from tests.support.serving_run import answer
 from tests.support.serving_run import card_of
 from tests.support.serving_run import classifier
 from tests.support.serving_run import export
+from tests.support.serving_run import shake
 
 Keras = tf.keras.layers
+Conv2D = Keras.Conv2D
+Norm = Keras.BatchNormalization
+Lambda = functools.partial(layers.LambdaLayer, num_heads=2, key_dim=3)
+
+
+def norms_of(model):
+    return [layer for layer in model.layers if isinstance(layer, Norm)]
+
+
+def chain(shape, *steps):
+    """A model of one layer after the other."""
+    x = inputs = tf.keras.Input(shape)
+    for step in steps:
+        x = step(x)
+    return tf.keras.Model(inputs, x)
+
+
+def fold(model, rng, **arguments):
+    """Shakes and folds a model, which must stay the same function."""
+    shake(model, rng)
+    model.compile("sgd", tf.nn.log_poisson_loss)  # Keras cannot load it.
+    x = rng.normal(size=(2, *model.inputs[0].shape[1:])).astype(np.float32)
+    expected = tf.nest.flatten(model(x))
+    folded = serving.fold_batch_norm(model, **arguments)
+    checks.assert_each_close(tf.nest.flatten(folded(x)), expected, 1e-5)
+    assert all(np.abs(wanted).max() > 0 for wanted in expected)
+    return folded
+
+
+def with_norms(layer, *arguments, **options):
+    """Three layers, each with a norm of another kind behind it."""
+    kinds = {}, {"center": False}, {"scale": False}
+    rows = [(layer(*arguments, **options), Norm(**kind)) for kind in kinds]
+    return [step for row in rows for step in row]
+
+
+def read_by(reader):
+    """A step whose values are read by a norm, and by something else."""
+
+    def step(x):
+        y = Conv2D(5, 3)(x)
+        return reader(y, Norm()(y))
+
+    return [step]
+
+
+class Squared(Conv2D):
+    """Somebody's convolution, by the squares of its kernel."""
+
+    def call(self, inputs):
+        kernel = tf.convert_to_tensor(self.kernel)
+        return tf.nn.conv2d(inputs, kernel**2, 1, "VALID")
+
+
+def attend(y, z):
+    return layers.LambdaLayer(5, num_heads=1, key_dim=3, scope=3)(z, context=y)
+
+
+def of_batch(x):
+    return Norm(momentum=1.0)(x, training=True)
+
+
+TWICE, TWICE_NORM = Conv2D(3, 1), Norm()
+RELU = Conv2D(3, 1, activation="relu")
+# What a network is made of, and how many of its norms stay.
+STEPS = {
+    "convolution": (with_norms(Conv2D, 5, 3, use_bias=False), 0),
+    "strides": (with_norms(Conv2D, 5, 3, strides=2, padding="same"), 0),
+    "depthwise": (with_norms(Keras.DepthwiseConv2D, 3, depth_multiplier=2), 0),
+    "dense": (with_norms(Keras.Dense, 7), 0),
+    "ours": ([Conv2D(4, 3), layers.BatchNormalization()], 0),
+    "read by a layer": (read_by(lambda y, z: Keras.Add()([y, z])), 1),
+    "read by the user": (read_by(lambda y, z: [y, z]), 1),
+    "read by a sum": (read_by(lambda y, z: y + z), 1),
+    "an argument by name": (read_by(attend), 1),
+    "activation": ([Conv2D(5, 3, activation="relu"), Norm()], 1),
+    "of a layer that is called twice": ([TWICE, Norm(), TWICE, Norm()], 2),
+    "called twice": ([Conv2D(3, 1), TWICE_NORM, RELU, TWICE_NORM], 1),
+    "of the batch": ([Keras.Dense(4), of_batch], 1),
+    "subclass": ([Squared(4, 3, use_bias=False), Norm()], 1),
+    "another axis": ([Conv2D(4, 3), Norm(axis=1)], 1),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_which_norms_stay(name, rng):
+    steps, number = STEPS[name]
+    folded = fold(chain((7, 9, 3), *steps), rng)
+    assert len(norms_of(folded)) == number
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Lambda(),
+        Lambda(use_batch_norm=False),
+        Lambda(use_position_bias=True),
+        Lambda(use_content=False),
+        Lambda(use_position=False),
+        Lambda(query_normalization="softmax"),
+        Lambda(causal=True, use_batch_norm=True),
+        layers.LambdaConv(4, 3, strides=2, key_dim=3),
+    ],
+)
+def test_lambda_layers_of_every_kind(layer, rng):
+    folded = fold(chain((7, 6), layer), rng).layers[-1]
+    assert folded.query_norm is None
+    assert folded.value_norm is None
+
+
+@cases.every_implementation
+def test_the_algorithm_is_chosen_and_tables_stay_shared(implementation, rng):
+    table = layers.RelativePositionEmbedding(3, scope=5)
+    both = [Lambda(scope=5, position_embedding=table) for _ in range(2)]
+    model = chain((7, 5, 6), *both)
+    folded = fold(model, rng, implementation=implementation).layers[-2:]
+    assert folded[0].position_embedding is folded[1].position_embedding
+    assert {layer.implementation for layer in folded} == {implementation}
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_copy_has_the_policy_of_its_model(policy, rng):
+    """In a process of another one: layers take that of the process."""
+    policies = ["float32", "mixed_bfloat16"]
+    tf.keras.mixed_precision.set_global_policy(policy)
+    model = chain((7, 5, 3), *read_by(lambda y, z: y + z), Conv2D(5, 3), Norm())
+    policies.remove(policy)
+    tf.keras.mixed_precision.set_global_policy(*policies)
+    x = rng.normal(size=(2, 7, 5, 3)).astype("float32")
+    found, wanted = serving.fold_batch_norm(model)(x), model(x)
+    assert found.dtype == wanted.dtype
+    tolerance = 1e-5 if policy == "float32" else 2e-2
+    checks.assert_close(tf.cast(found, tf.float32), wanted, tolerance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "network",
+    [
+        functools.partial(networks.tiny_mobilenet, lambda_blocks=(2, 4)),
+        functools.partial(models.ResNet, networks.ATTENTION),
+    ],
+)
+def test_an_export_is_the_network_wherever_it_is_made(network):
+    model = network(input_shape=(10, 9, 3))
+    networks.vary(model)
+    images = networks.some_images(3, 10, 9, 3)
+    with ops.planning_for("tpu"):
+        exported = serving.Inference(model)
+    logits = exported(images)["logits"]
+    checks.assert_close(exported.probabilities(logits), model(images), 1e-4)
 
 
 @pytest.mark.parametrize(
@@ -67,13 +223,8 @@ def test_one_logit_is_served_through_a_sigmoid(tmp_path, rng):
 
 
 def two_inputs():
-    images = tf.keras.Input((4, 4, 3))
-    pooled = Keras.GlobalAveragePooling2D()(images)
-    return tf.keras.Model([images, tf.keras.Input((1,))], pooled)
-
-
-def stack(shape, *steps):
-    return tf.keras.Sequential([tf.keras.Input(shape), *steps])
+    model = classifier(3, "softmax")
+    return tf.keras.Model([*model.inputs, tf.keras.Input((1,))], model.outputs)
 
 
 FIVE = functools.partial(classifier, 5, "softmax")
@@ -84,8 +235,8 @@ REFUSED = [
     (LOGITS, {"activation": "relu"}, "`activation` must be one of"),
     (FIVE, {"activation": "sigmoid"}, "'sigmoid' for 'dense.*' with 'softmax'"),
     (lambda: classifier(4, "tanh"), {}, "with 'tanh'"),
-    (lambda: stack((8, 8, 3), Keras.Dense(4)), {}, r"`model\.export\(folder"),
-    (lambda: stack((16,), Keras.Dense(3)), {}, "must classify images"),
+    (lambda: chain((8, 8, 3), Keras.Dense(4)), {}, r"`model\.export\(folder"),
+    (lambda: chain((16,), Keras.Dense(3)), {}, "must classify images"),
     (two_inputs, {}, "must classify images"),
     (lambda: classifier(3, "softmax", size=None), {}, "`image_size` must be"),
     (FIVE, {"image_size": (8, 9)}, r"\(8, 9\) for a model of images \(8, 8\)"),
