@@ -13,8 +13,11 @@ import tensorflow as tf
 
 from lambdanet_tf import serving
 from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.runs import RunFolder
+from lambdanet_tf.serving import standalone
 from lambdanet_tf.serving import versions
+from tests.support import checks
 from tests.support import serve_check
 from tests.support.serving_run import CLASSES
 from tests.support.serving_run import RUN
@@ -23,6 +26,9 @@ from tests.support.serving_run import answer
 from tests.support.serving_run import card_of
 from tests.support.serving_run import classifier
 from tests.support.serving_run import export
+from tests.support.serving_run import shake
+
+Keras = tf.keras.layers
 
 
 def write_version(base, version=None, name="m", rival=None):
@@ -52,22 +58,21 @@ def test_versions_count_up_and_are_never_overwritten(tmp_path):
     assert found.keys() == {"1", "7", "8", "9", "10", "11"}
     assert found["9"] == found["10"] == []  # They are the rivals'.
     assert first.stat().st_mode & 0o777 == 0o755
-
-
-def test_what_cannot_be_a_version_folder_is_named(tmp_path):
-    for name in ("", "../up", "-flag"):
-        with pytest.raises(ValueError, match="`name` must be made of letters"):
-            write_version(tmp_path, name=name)
-    for version in (0, 2**63):
-        with pytest.raises(ValueError, match="`version` must be new, and from"):
-            write_version(tmp_path, version)
     (tmp_path / "file").write_text("a file where a folder is wanted")
     with pytest.raises(OSError, match="Cannot write .*file"):
         write_version(tmp_path / "file")
-    with pytest.raises(ValueError, match="Cannot read .*export.json"):
-        serving.read_metadata(tmp_path)
-    with pytest.raises(ValueError, match="`folder` must be an export, or"):
-        serving.newest_export(tmp_path)
+    for wrong, message in (
+        *(({"name": x}, "`name` must be made of") for x in ("", "../up", "-f")),
+        *(({"version": x}, "must be new, and from 1 to") for x in (0, 2**63)),
+    ):
+        with pytest.raises(ValueError, match=message):
+            write_version(tmp_path, **wrong)
+    for read, message in (
+        (serving.read_metadata, "Cannot read .*export.json"),
+        (serving.newest_export, "`folder` must be an export, or"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read(tmp_path / "file")
 
 
 @pytest.mark.once
@@ -143,16 +148,20 @@ def test_foreign_runs_are_rejected(small_run, tmp_path, changes, message):
 
 
 @pytest.mark.slow
-def test_a_run_of_the_other_keras_is_exported(tmp_path, rng):
+def test_a_stopped_run_of_the_other_keras_is_exported(tmp_path, rng):
     run = str(tmp_path / "run")
-    program = f"import tests.support.serving_run as r; r.write_run({run!r})"
+    program = "from tests.support.serving_run import write_run\n"
+    program += f"write_run({run!r}, status='stopped')"
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "01"[KERAS_3]}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
-    final = serving.export_run(run, tmp_path / "exported")
+    final = serving.export_run(run, tmp_path / "exported", unfinished=True)
     images = rng.uniform(0, 255, (2, *SHAPE)).astype(np.float32)
     wanted = RunFolder(run).read().load_model().predict(images, verbose=0)
     found = answer(final, images=images)["probabilities"]
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    recorded = serving.read_metadata(final)["metadata"]
+    assert "metrics" not in recorded  # They are of former weights.
+    assert recorded["run"] == "run"
 
 
 def test_the_card_says_what_a_stranger_must_know(small_run, small_export):
@@ -168,16 +177,6 @@ def test_the_card_says_what_a_stranger_must_know(small_run, small_export):
         assert fact in card
     labels = (small_export / "assets/labels.txt").read_text()
     assert labels.split() == [*CLASSES]
-
-
-@pytest.mark.slow
-@pytest.mark.once
-def test_an_unfinished_run_has_no_metrics(small_run, tmp_path):
-    run = dataclasses.replace(RunFolder(small_run[0]).read(), status="stopped")
-    folder = serving.export_run(run, tmp_path, unfinished=True)
-    recorded = serving.read_metadata(folder)["metadata"]
-    assert "metrics" not in recorded  # They are of former weights.
-    assert recorded["run"] == small_run[0].name
 
 
 def test_names_dtypes_and_shapes_are_the_contract(session):
@@ -203,7 +202,6 @@ def test_names_dtypes_and_shapes_are_the_contract(session):
             for key, x in tensors.items()
         }
         for name, signature in session.signatures.items()
-        if not name.startswith("__")
     }
     assert found == wanted
 
@@ -246,3 +244,27 @@ def test_an_export_runs_in_cc_with_xla_off(
     np.testing.assert_allclose(outputs(images), wanted, rtol=1e-4, atol=1e-7)
     assert outputs(images, "features", "features").shape == (3, 32)
     assert "not finite" in outputs(images * np.nan)
+
+
+@pytest.mark.slow
+def test_a_text_and_a_series_are_exported_by_keras(tmp_path, rng):
+    tokens = tf.keras.Input((None,), dtype="int32", name="tokens")
+    x = Keras.Embedding(256, 12)(tokens)
+    x += LambdaLayer(12, num_heads=3, key_dim=4, scope=9, causal=True)(x)
+    series = tf.keras.Input((None, 2), name="series")
+    y = Keras.BatchNormalization()(Keras.Dense(12)(series))
+    y = LambdaLayer(12, num_heads=3, key_dim=4, scope=7)(y)
+    y = Keras.GlobalAveragePooling1D()(y)
+    outputs = {"bytes": Keras.Dense(256)(x), "values": Keras.Dense(3)(y)}
+    model = tf.keras.Model({"tokens": tokens, "series": series}, outputs)
+    shake(model, rng)
+    model.export(str(tmp_path / "1"))
+    session = standalone.Session(tf, tmp_path / "1")
+    for count in (1, 5):  # of other lengths
+        inputs = {
+            "tokens": rng.integers(0, 256, (count, 9 + 4 * count)),
+            "series": checks.normal(rng, count, 10 + 4 * count, 2),
+        }
+        found = session.run("serving_default", inputs)
+        wanted = model.predict(inputs, verbose=0)
+        checks.assert_all_close(found, wanted, 1e-5)
