@@ -12,51 +12,39 @@ import tensorflow as tf
 from lambdanet_tf import cli
 from lambdanet_tf import serving
 from tests.support.serving_run import CLASSES
+from tests.support.serving_run import answer
 
 pytestmark = pytest.mark.once
 
 FORMATS = ("bmp", "gif", "jpg", "png", "tif", "webp")
 
 
-def refused(capsys, *command):
-    """The line that ends a command."""
-    assert cli.main([*map(str, command)]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"lambdanet {command[0]}: ")
-    return error
-
-
 @pytest.mark.slow
-def test_a_run_is_exported_verified_and_served(small_run, tmp_path, capsys):
-    """As its README says; the server with nothing but what it says."""
+def test_a_run_is_exported_and_served_as_its_readme_says(
+    small_run, tmp_path, capsys
+):
     command = f"--run-dir={small_run[0]}", f"--destination={tmp_path}"
     assert cli.main(["export", *command, "--name=m", "--top=2"]) == 0
     assert capsys.readouterr().out.count("  same") == 3
     exported = serving.newest_export(tmp_path)
     assert exported == tmp_path / "m" / "1" == serving.newest_export(exported)
-    assert cli.main(["verify", str(tmp_path)]) == 0
-    assert cli.main(["predict", str(exported)]) == 0
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[-1].startswith(f"{exported}/assets.extra/example.png: ")
     readme = (exported / "README.txt").read_text()
     assert readme.count("\n") == 12
     assert "--model_name=m " in readme
     lines = [x.strip() for x in readme.splitlines() if "serve" in x]
     program = "\n".join(x for x in lines if "(" in x and "http" not in x)
-    program = program.replace(
-        "photo.jpg", "THIS_FOLDER/assets.extra/example.png"
-    )
-    shown = io.StringIO()
-    names = {"tf": tf, "print": lambda *x: print(*x, file=shown)}
-    exec(program.replace("THIS_FOLDER", str(exported)), names)  # noqa: S102
-    assert any(name in shown.getvalue() for name in CLASSES)
+    image = "THIS_FOLDER/assets.extra/example.png"
+    program = program.replace("photo.jpg", image)
+    program = program.replace("THIS_FOLDER", str(exported))
+    exec(program, {"tf": tf})  # noqa: S102
+    assert any(name in capsys.readouterr().out for name in CLASSES)
     words = [sys.executable, "-m", "lambdanet_tf", "serve", str(exported)]
     with subprocess.Popen(
         [*words, "--port=0"], stdout=-1, stderr=subprocess.STDOUT, text=True
     ) as process:
         said = process.stdout.readline()
         process.kill()
-        assert process.stdout.read() == ""
+        assert process.stdout.read() == ""  # It says nothing else.
     assert said.startswith(f"Serving {exported} at http://localhost:")
 
 
@@ -79,16 +67,17 @@ def test_wrong_use_is_one_line_and_leaves_nothing(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "some.png").write_bytes(b"")
-    command = command.format(run=small_run[0], export=small_export)
-    error = refused(capsys, *command.split())
+    words = command.format(run=small_run[0], export=small_export).split()
+    assert cli.main(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"lambdanet {words[0]}: ")
     assert message in error
     assert error.count("\n") == 1
     assert not (tmp_path / "exported").exists()
 
 
-@pytest.fixture
-def pictures(tmp_path, rng):
-    """A picture as a file of each format, in two folders, and one no image."""
+def test_files_of_every_format_are_named(small_export, tmp_path, rng, capsys):
+    """The lossless ones alike; a file that cannot be read stops no other."""
     pillow = pytest.importorskip("PIL.Image")
     (tmp_path / "below").mkdir()
     pixels = rng.integers(0, 256, (9, 11), np.uint8)
@@ -97,31 +86,24 @@ def pictures(tmp_path, rng):
         pillow.fromarray(pixels).save(place / f"picture.{name}")
     (tmp_path / "notes.txt").write_text("no image")
     (tmp_path / "broken.png").write_bytes(b"\x89PNG no image")
-    return tmp_path
-
-
-def test_files_of_every_format_are_named(small_export, pictures, capsys):
-    """The lossless ones alike; a file that cannot be read stops no other."""
-    command = ["predict", str(small_export), str(pictures)]
-    assert cli.main([*command, "--csv", "--top=2"]) == 1
+    command = ["predict", str(small_export)]
+    assert cli.main([*command, str(tmp_path), "--csv", "--top=2"]) == 1
     printed, errors = capsys.readouterr()
-    assert errors.startswith(f"{pictures}/broken.png: ")
+    assert errors.startswith(f"{tmp_path}/broken.png: ")
     assert errors.count("\n") == 1
     rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(printed))}
     assert len(rows) == len(FORMATS)
-    first = rows[f"{pictures}/picture.png"]
-    assert len(first) == 4
-    assert first[0] in CLASSES
-    assert first == rows[f"{pictures}/below/picture.tif"]
-    lossless = f"{pictures}/picture.png", f"{pictures}/picture.bmp"
-    assert cli.main([*command[:2], *lossless]) == 0
+    png, bmp = (f"{tmp_path}/picture.{name}" for name in ("png", "bmp"))
+    assert len(rows[png]) == 4
+    assert rows[png] == rows[f"{tmp_path}/below/picture.tif"]
+    assert cli.main([*command, png, bmp]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"{lossless[0]}: {first[0]} ")
+    assert lines[0].startswith(f"{png}: {rows[png][0]} ")
     assert lines[0].split(": ")[1] == lines[1].split(": ")[1]
     # They are the probabilities of the signature.
-    [found] = serving.predict_files(small_export, lossless[:1], len(CLASSES))
-    serve = tf.saved_model.load(str(small_export)).signatures["serving_bytes"]
-    outputs = serve(tf.io.read_file(lossless[0])[tf.newaxis])
-    [scores] = outputs["probabilities"].numpy()
+    [found] = serving.predict_files(small_export, [png], len(CLASSES))
+    encoded = [(tmp_path / "picture.png").read_bytes()]
+    outputs = answer(small_export, "serving_bytes", image_bytes=encoded)
+    [scores] = outputs["probabilities"]
     assert dict(found.classes) == dict(zip(CLASSES, scores, strict=True))
     assert sorted(scores)[::-1] == [score for _, score in found.classes]
