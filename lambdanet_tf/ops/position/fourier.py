@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf.ops.blocks import Blocks
-from lambdanet_tf.ops.blocks import intra_first
 from lambdanet_tf.ops.devices import accumulation_dtype
 from lambdanet_tf.ops.pairs import pair_embeddings
 
@@ -104,10 +103,10 @@ def _context(values, forward, rest):
     count, last = len(forward) // 2, 3 + rest.rank
     values = tf.matmul(
         tf.constant(forward, values.dtype),
-        tf.reshape(intra_first(values), [batch, forward.shape[1], -1]),
+        tf.reshape(values, [batch, forward.shape[1], -1]),
     )
-    values = tf.reshape(values, [batch, count, 2, *grid, intra * value_dim])
-    values = tf.transpose(values, [1, 0, *range(3, last), 2, last])
+    values = tf.reshape(values, [batch, count, 2, *grid, value_dim, intra])
+    values = tf.transpose(values, [1, 0, *range(3, last), 2, last + 1, last])
     values = tf.reshape(values, [-1, *grid, 2 * intra * value_dim])
     windows = rest.context_blocks(values)  # [f * b, x, s, 2 * u * v]
     return tf.reshape(windows, [count, -1, rest.context * 2 * intra, value_dim])
