@@ -62,12 +62,6 @@ def array_set(
         classes: the names of the labels, or None for their numbers.
         validation_split: as for `load_images`.
         name: of the set.
-
-    Examples:
-        >>> images, labels = np.zeros([20, 8, 8]), np.arange(20) % 2
-        >>> pairs = array_set((images, labels), classes=("cat", "dog"))
-        >>> pairs.classes, pairs.test.num_images
-        (('cat', 'dog'), 4)
     """
     given = {"train": ArraySource(*train)}
     if test is not None:

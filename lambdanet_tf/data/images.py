@@ -229,11 +229,6 @@ class EvaluationCrop:
         share: side of the central square that is kept, as a fraction of the
             shorter side of the image; 1 keeps the whole image.
         dtype: what the pixels are rounded to.
-
-    Examples:
-        >>> crop = EvaluationCrop((4, 4), share=0.5)
-        >>> crop(ArrayImage(tf.zeros([8, 8, 3]))).shape
-        TensorShape([4, 4, 3])
     """
 
     size: tuple[int, int]

@@ -18,6 +18,7 @@ from lambdanet_tf.data.records import read_records
 from lambdanet_tf.data.sets import ImageSet
 from lambdanet_tf.data.tfds import read_tfds
 
+# A new kind stands here, below, and in the help of `Recipe.data`.
 SOURCES = ("digits", "tfds:NAME", "folder:PATH", "records:PATH", "arrays:FILE")
 # The reader of each kind, and what may stand behind the place, as
 # ",option=number".

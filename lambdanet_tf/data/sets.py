@@ -44,10 +44,6 @@ class ImageSet:
         ValueError: if there are no training or test images, the classes are
             not at least two of different names, or a label of an
             `IndexedSource` is none of them.
-
-    Examples:
-        >>> sorted(data.load_digits().splits)
-        ['test', 'train', 'validation']
     """
 
     name: str

@@ -54,13 +54,6 @@ class Source(abc.ABC):
     Attributes:
         num_images: number of images.
         may_be_corrupt: whether decoding can fail; such images are skipped.
-
-    Examples:
-        >>> source = data.load_digits().train
-        >>> position, item = next(iter(source.stream(seed=1)))
-        >>> image, label = source.decode(item)
-        >>> image.size().numpy().tolist()
-        [8, 8]
     """
 
     may_be_corrupt: bool = False

@@ -6,7 +6,9 @@ import tensorflow as tf
 from lambdanet_tf.environment import is_compiled_by_xla
 from lambdanet_tf.layers.base import refuse_other_keras
 
-NORM_MOMENTUM = 0.9  # of every layer and network that does not say another
+# Of every layer and network that is given no other. Recipes
+# (training/recipe.py, recipes.json) and garden/experiments.py give their own.
+NORM_MOMENTUM = 0.9
 _FUSED = (tf.float16, tf.bfloat16, tf.float32)
 
 

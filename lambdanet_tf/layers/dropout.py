@@ -62,12 +62,6 @@ class StochasticDepth(Dropout):
     Args:
         rate: float in [0, 1). Probability of dropping a branch.
 
-    Examples:
-        >>> branch = tf.ones([2, 4])
-        >>> shortcut = tf.ones([2, 4])
-        >>> (shortcut + StochasticDepth(0.1)(branch)).shape
-        TensorShape([2, 4])
-
     Reference: [Huang et al., 2016](https://arxiv.org/abs/1603.09382).
     """
 

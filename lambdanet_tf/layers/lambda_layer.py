@@ -80,7 +80,7 @@ class LambdaLayer(ContextLayer, StreamingLambda):
         use_batch_norm: bool. Batch normalization of queries and values. None
             for that of the paper, but none in causal layers: statistics of a
             batch are also those of later positions.
-        norm_momentum: float. Momentum of the batch normalization (0.9).
+        norm_momentum: float. Momentum of the batch normalization.
         norm_epsilon: float. Epsilon of the batch normalization.
         use_sync_bn: bool. Whether batch statistics span all replicas.
         query_initializer: any of Keras, or None for the paper's N(0, 1 /

@@ -32,10 +32,6 @@ class SqueezeExcite(BaseLayer):
     Input shape:
         `(batch, *spatial, channels)`, sizes may be unknown.
 
-    Examples:
-        >>> SqueezeExcite(0.25)(tf.random.normal([2, 8, 8, 32])).shape
-        TensorShape([2, 8, 8, 32])
-
     Reference: [Hu et al., 2018](https://arxiv.org/abs/1709.01507).
     """
 

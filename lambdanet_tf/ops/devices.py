@@ -49,7 +49,9 @@ class Rates:
 # That of CPUs was fitted to layers drawn at random, with their measured times
 # (`benchmarks.layers.regret`), that of TPUs to what the compiler of v3 expects
 # in bfloat16; that of GPUs is the vendor's, of an H200. "portable" is for files
-# of TFLite and ONNX, which have no fast Fourier transforms.
+# of TFLite and ONNX, which have no fast Fourier transforms. A new row may also
+# need a place in `target_device`, its half precisions in `factor_dtype`, and
+# its name in `devices=` of "fourier" and "fft" (position/plan.py).
 DEVICES = {
     "cpu": Rates(1.4e11, 4.1, 1e10, 1.1e-5, 2.6, 1.25, 0.22, 52, 1.4e10),
     "gpu": Rates(4e13, 64, 4e12, 8e-6, 3.0, 0.3, 0.3, 0, 1e12),

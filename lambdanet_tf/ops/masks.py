@@ -95,7 +95,7 @@ class Masks:
 
 
 def differs_by_query(attention_mask):
-    """Returns whether a mask of pairs is one of single queries."""
+    """Returns whether a mask of pairs, in any form, is of single queries."""
     return tuple(attention_mask.shape[-2:-1]) != (1,)
 
 

@@ -22,14 +22,6 @@ class Reading:
             of a head; zero without one.
         values: `(batch, *context grid, value_dim, intra_depth)`: what the
             weights are applied to, normalized.
-
-    Examples:
-        >>> x = tf.random.normal([1, 6, 6, 8])
-        >>> layer = LambdaLayer(8, num_heads=4, scope=5)
-        >>> layer.build(x.shape)
-        >>> reading = layer.read(x, (0, 0))
-        >>> reading.outputs().shape
-        TensorShape([1, 1, 8])
     """
 
     places: tuple[tuple[int, ...], ...]

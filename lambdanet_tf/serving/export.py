@@ -64,10 +64,6 @@ def export_run(
         ValueError: if the run is missing, unfinished or not of this package,
             or an option does not fit it.
         OSError: if the folder cannot be written.
-
-    Examples:
-        >>> export_run("runs/smoke", "served", name="net").name
-        '1'
     """
     if not isinstance(run, Run):
         run = RunFolder(run).read()
@@ -168,11 +164,6 @@ def options_for(run: Run, **changes: Any) -> ExportOptions:
 
     Raises:
         ValueError: if a change is not allowed.
-
-    Examples:
-        >>> run = training.RunFolder("runs/smoke").read()
-        >>> options_for(run, top=1).top
-        1
     """
     precision = run.recipe.get("precision", "float32")
     activation = run.arguments.get("classifier_activation", "softmax")

@@ -70,11 +70,6 @@ def fold_batch_norm(
 
     Returns:
         A functional model of the same function.
-
-    Examples:
-        >>> model = models.LambdaResNetSmall()
-        >>> len(fold_batch_norm(model).weights) < len(model.weights)
-        True
     """
     norms = _foldable_norms(model)
     folded_names = {norm.name for norm in norms.values()}

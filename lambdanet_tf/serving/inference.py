@@ -46,11 +46,6 @@ class Inference:
     Raises:
         ValueError: if the model is no such classifier, or an option does not
             fit it.
-
-    Examples:
-        >>> inference = Inference(models.LambdaResNetSmall())
-        >>> inference(tf.zeros([2, 8, 8, 1]))["logits"].shape
-        TensorShape([2, 10])
     """
 
     def __init__(

@@ -39,10 +39,6 @@ class ExportOptions:
 
     Raises:
         ValueError: if a value is not allowed.
-
-    Examples:
-        >>> ExportOptions(labels=("cat", "dog"), top=1).labels
-        ('cat', 'dog')
     """
 
     labels: tuple[str, ...] | None = None

@@ -45,7 +45,8 @@ class ServingModule(tf.Module):
         """Returns the signatures for `tf.saved_model.save`, by name.
 
         One that is added here needs its inputs in `verify.requests_of`, what
-        Keras computes for them in `verify.examples_of`, and a row on the page.
+        Keras computes for them in `verify.examples_of`, and a row on the page
+        and in examples/serving/pictures.py.
         """
         images = self._network.spec
         files = tf.TensorSpec((None,), tf.string, "image_bytes")

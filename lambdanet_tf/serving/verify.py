@@ -43,10 +43,6 @@ def examples_of(
 ) -> dict[str, np.ndarray]:
     """Returns examples, and what each signature must answer for them.
 
-    Args:
-        network: what is exported.
-        examples: images in [0, 255] and their classes, or None for noise.
-
     Returns:
         `images`, uint8; `labels`, empty for noise; and what the Keras model
         computes for them, as `serving_default/logits`.
@@ -159,10 +155,6 @@ class Verification:
     Attributes:
         images: how many were compared.
         signatures: a result for each signature and format.
-
-    Examples:
-        >>> serving.verify_export("exported/LambdaResNetSmall/1").agrees
-        True
     """
 
     images: int

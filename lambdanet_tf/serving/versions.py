@@ -50,10 +50,6 @@ def newest_export(folder: str | os.PathLike) -> Folder:
 
     Raises:
         ValueError: if there is none.
-
-    Examples:
-        >>> newest_export("exported").name
-        '1'
     """
     top = os.fspath(folder)
     found = [top]
@@ -82,10 +78,6 @@ def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
 
     Raises:
         ValueError: if it is not a version folder that this package wrote.
-
-    Examples:
-        >>> read_metadata("exported/LambdaResNetSmall/1")["labels"]
-        [...]
     """
     return json.loads(read_text(os.path.join(folder, METADATA_FILE)))
 

@@ -178,7 +178,10 @@ LAMBDA_MOBILENET_V2 = dataclasses.replace(
 
 
 def _presets():
-    """Yields every network, in the order of `models.names()`."""
+    """Yields every network, in the order of `models.names()`.
+
+    Each has its function in models/builders.py, listed in models/__init__.pyi.
+    """
     families = (_lambda_resnet, _lambda_resnet_c4, _resnet_rs)
     for family, spec_of in enumerate(families):
         for row in TABLE_19:

@@ -9,14 +9,17 @@ from lambdanet_tf.specs.attributes import check_attributes
 IMAGENET_MEAN = (123.675, 116.28, 103.53)
 IMAGENET_STD = (58.395, 57.12, 57.375)
 
-# Attributes that lambda layers take under the same names.
+# Attributes that lambda layers take under the same names. All are fields of
+# `garden.LambdaResNet`, too; what shapes a table goes into `position_embedding`
+# of models/resnet.py.
 LAMBDA_ARGUMENTS = (
     *("num_heads", "key_dim", "intra_depth", "scope"),
     *("use_content", "use_position", "use_position_bias"),
     *("key_normalization", "query_normalization", "use_batch_norm"),
 )
 
-# What stands in the middle of a residual block.
+# What stands in the middle of a residual block; `MIDDLES` of models/blocks.py
+# makes it.
 LETTERS = {
     "C": "3x3 convolution",
     "L": "lambda layer",

@@ -119,14 +119,6 @@ class UseAverages(tf.keras.callbacks.Callback):
 
     Args:
         decay: of `Averages`.
-
-    Examples:
-        >>> model = tf.keras.Sequential(
-        ...     [tf.keras.Input((2,)), tf.keras.layers.Dense(1)]
-        ... )
-        >>> model.compile("sgd", "mse")
-        >>> x, y = tf.zeros([4, 2]), tf.zeros([4, 1])
-        >>> history = model.fit(x, y, verbose=0, callbacks=[UseAverages(0.9)])
     """
 
     def __init__(self, decay: float = 0.9999):

@@ -74,12 +74,7 @@ class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 
 def recipe_schedule(recipe: Recipe, steps_per_epoch: int) -> WarmupSchedule:
-    """Returns the schedule of a recipe.
-
-    Args:
-        recipe: the rate, its warm-up and its decay.
-        steps_per_epoch: training steps of an epoch.
-    """
+    """Returns the schedule of a recipe."""
     peak = recipe.learning_rate
     if recipe.base_batch_size:
         peak = peak * recipe.batch_size / recipe.base_batch_size
@@ -111,10 +106,6 @@ def recipe_optimizer(
     the network's kernels.
 
     For `mixed_float16` it is inside Keras' `LossScaleOptimizer`.
-
-    Args:
-        recipe: what to optimize by.
-        steps_per_epoch: training steps of an epoch.
     """
     keras, momentum = tf.keras.optimizers, recipe.momentum
     schedule = recipe_schedule(recipe, steps_per_epoch)

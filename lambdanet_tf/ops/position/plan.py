@@ -84,6 +84,7 @@ class Algorithm:
         return [(blocks.sizes, blocks) for blocks in self.blocks(geometry)]
 
 
+# The first that needs no static sizes is "auto" where sizes are unknown.
 ALGORITHMS = {
     # The paper's order, to compare with.
     "einsum": Algorithm(einsum, costs.einsum, devices=()),
