@@ -19,14 +19,12 @@ from lambdanet_tf import models
 pytestmark = pytest.mark.once
 
 # The topic of the records, how many there are, what they have, and the script
-# with its arguments; {0} is a folder. What comes first is quick.
-QUICK = """\
+# with its arguments; {0} is a folder.
+SCRIPTS = """
 rounding 3 output layers.rounding --only einsum
 timm 4 seconds networks.timm_speed --batch 1 --only LambdaResNet26T
 runtimes 1 seconds serving.runtimes --only LLLL --batch 8
 training 2 seconds training.speed
-"""
-SLOW = """\
 layers 2 matrix_rate layers.speed --seconds 0
 regret 2 regret layers.regret --number 1 --seconds 0
 attention 2 seconds layers.attention --time --only axial --seconds 0
@@ -37,6 +35,7 @@ digits 1 accuracy studies.digits --seeds 1 --epochs 1 --runs {0}/runs
 fashion 6 accuracy studies.fashion --runs {0}/runs
 mixers 4 score studies.mixers --only 3x3 --seeds 1 --steps 1
 """
+SCRIPTS = dict(line.split(maxsplit=1) for line in SCRIPTS.split("\n")[1:-1])
 LINE = Line((3, 3), 16, 3, 1)
 TINY = functools.partial(
     models.LambdaResNetSmall, stages=("L",), widths=(8,), strides=(1,)
@@ -76,11 +75,6 @@ INSTEAD = {
     "studies.fashion.split_data": lambda *_: None,
     "training.speed.overhead": lambda _: SPEEDS,
 }
-CASES = [pytest.param(x, id=x.split()[0]) for x in QUICK.splitlines()]
-CASES += [
-    pytest.param(x, id=x.split()[0], marks=pytest.mark.slow)
-    for x in SLOW.splitlines()
-]
 
 
 def called(function, *arguments):
@@ -89,9 +83,10 @@ def called(function, *arguments):
     return getattr(importlib.import_module(module), name)(*arguments)
 
 
-@pytest.mark.parametrize("line", CASES)
-def test_a_script_appends_its_records(line, tmp_path, monkeypatch):
-    topic, count, measured, script, *arguments = line.split()
+@pytest.mark.slow
+@pytest.mark.parametrize("topic", SCRIPTS)
+def test_a_script_appends_its_records(topic, tmp_path, monkeypatch):
+    count, measured, script, *arguments = SCRIPTS[topic].split()
     for name, value in (INSTEAD | {"timing.in_child": called}).items():
         monkeypatch.setattr(f"benchmarks.{name}", value)
     if topic == "fashion":
@@ -122,12 +117,8 @@ def test_two_commits_are_timed_in_turns(monkeypatch, capfd):
     monkeypatch.setattr(speed, "LINES", speed.LINES[:1])
     speed.main(["--before", "HEAD", "--seconds", "0"])
     lines = capfd.readouterr().out.splitlines()
-    assert [x.rpartition(":")[0] for x in lines] == [
-        f"{speed.LINES[0].name}, {phase}" for phase in speed.PHASES
-    ]
-
-
-ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+    found = [line.rpartition(":")[0] for line in lines]
+    assert found == [f"{speed.LINES[0].name}, {x}" for x in speed.PHASES]
 
 
 def test_the_search_never_sees_a_test_image(tmp_path, rng):
@@ -136,17 +127,17 @@ def test_the_search_never_sees_a_test_image(tmp_path, rng):
         images = rng.integers(0, 256, [count, 28, 28])
         images[:, 0, 0] = np.arange(count)  # a number for each image
         arrays += [images, np.arange(count) % 10]
-    for name, array in zip(fashion.FILES, arrays, strict=True):
-        head = np.array([2048 + array.ndim, *array.shape], ">i4").tobytes()
-        (tmp_path / name).write_bytes(head + array.astype("uint8").tobytes())
+    for name, x in zip(fashion.FILES, arrays, strict=True):
+        head = np.array([2048 + x.ndim, *x.shape], ">i4").tobytes()
+        (tmp_path / name).write_bytes(head + x.astype("uint8").tobytes())
     fashion.split_data(tmp_path, tmp_path, STUDY)
     search, final = (
-        [np.load(tmp_path / f"{x}.npz")[y] for y in ARRAYS]
-        for x in ("search", "final")
+        np.load(tmp_path / f"{name}.npz") for name in ("search", "final")
     )
-    assert np.bincount(search[1]).tolist() == [7] * 10
-    assert np.bincount(search[3]).tolist() == [2] * 10
-    assert not {*search[0][:, 0, 0]} & {*search[2][:, 0, 0]}
-    np.testing.assert_array_equal(final[0], search[0])
-    for expected, found in zip(arrays[2:], final[2:], strict=True):
-        np.testing.assert_array_equal(found, expected)
+    assert np.bincount(search["y_train"]).tolist() == [7] * 10
+    assert np.bincount(search["y_test"]).tolist() == [2] * 10
+    seen, scored = (search[x][:, 0, 0] for x in ("x_train", "x_test"))
+    assert not {*seen} & {*scored}
+    np.testing.assert_array_equal(final["x_train"], search["x_train"])
+    np.testing.assert_array_equal(final["x_test"], arrays[2])
+    np.testing.assert_array_equal(final["y_test"], arrays[3])

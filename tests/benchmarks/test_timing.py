@@ -27,16 +27,13 @@ def test_processes_of_their_own_take_turns(tmp_path, monkeypatch):
         timing.worker_turns(commands, seconds=1, most=1)
 
 
-def test_ratios_are_of_turns_with_an_interval_of_the_median():
+def test_intervals():
     # A slow machine in the second half: the medians of either would mislead.
     ours, theirs = [1.0, 1.0, 4.0, 4.0], [2.0, 2.1, 8.0, 8.4]
     assert timing.ratio(ours, theirs) == pytest.approx((2.05, 2.0, 2.1))
     # By the binomial distribution: from the first to the last of six.
     assert timing.median_interval(range(6)) == (0, 5)
     assert timing.median_interval(range(9)) == (1, 7)
-
-
-def test_intervals_and_p_values():
     # Student's own data (1908), extra sleep by two drugs: t = 4.0621 with 9
     # degrees of freedom, p = 0.00283, interval 0.70 to 2.46.
     sleep = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4]

@@ -11,19 +11,12 @@ from tests.support import checks
 pytestmark = pytest.mark.addons
 
 
-@pytest.fixture(scope="module")
-def tfa():
-    return pytest.importorskip("tensorflow_addons")
-
-
-def test_averages(tfa, rng):
+def test_averages(rng):
     """Of updates counted from 0; they leave out batch normalization's."""
-    model = tf.keras.Sequential(
-        [
-            tf.keras.layers.Dense(4, use_bias=False, input_shape=(3,)),
-            tf.keras.layers.BatchNormalization(momentum=0.5),
-        ]
-    )
+    tfa = pytest.importorskip("tensorflow_addons")
+    dense = tf.keras.layers.Dense(4, use_bias=False, input_shape=(3,))
+    norm = tf.keras.layers.BatchNormalization(momentum=0.5)
+    model = tf.keras.Sequential([dense, norm])
     theirs = tfa.optimizers.MovingAverage(
         tf.keras.optimizers.legacy.SGD(0.1), 0.9, dynamic_decay=True
     )
@@ -51,8 +44,8 @@ def test_averages(tfa, rng):
         np.testing.assert_allclose(variable, expected, 1e-5, 1e-7)
 
 
-def test_rotated_and_shifted_pixels(tfa, rng):
-    """A rotation and a shift at random are theirs, one after the other."""
+def test_rotated_and_shifted_pixels(rng):
+    tfa = pytest.importorskip("tensorflow_addons")
     transforms = tfa.image.transform_ops
     image = tf.constant(rng.uniform(0, 255, (11, 9, 3)), tf.float32)
     for seed in ([3, 1], [2, 7]):

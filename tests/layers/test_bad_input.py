@@ -36,50 +36,28 @@ def refused(*parts):
 
 def named(**wrong):
     """Rows of one argument each, which the message names and shows."""
-    return [({n: x}, f"`{n}`", re.escape(repr(x))) for n, x in wrong.items()]
+    return [
+        ({n: x}, None, f"`{n}`", re.escape(repr(x))) for n, x in wrong.items()
+    ]
 
 
 _FREE, _NO_TABLE = {"use_position": False}, {"position_embedding": None}
-# Arguments, also as other libraries call them, and what the message says.
-CONSTRUCTION = {
+_OTHER, _WIDE, _PADDING = (2, 6, 4), (2, 3, 5, 4), "`context_mask`"
+_GIVEN = {"position_embedding": "explicit"}
+_NO_KEYS, _BIAS = {"use_content": False}, {"use_position_bias": True}
+_DILATED = {"dilation_rate": 2}
+_VALID = {"kernel_size": 5, "padding": "valid"}
+# A layer's arguments, also as other libraries call them; what it is called on
+# (inputs (2, 5, 4) if none are named), or None where it cannot be made; and
+# what the message says.
+ROWS = {
     "LambdaLayer": [
         *named(filters=0, intra_depth=True, scope="7", norm_epsilon=-0.001),
         *named(implementation="fast", key_normalization="max", num_heads=0),
-        ({**_FREE, "use_content": False}, "`use_content`.*`use_position`"),
-        ({**_FREE, "use_position_bias": True}, "`use_position_bias`.*=False"),
-        ({"num_head": 1}, "`num_head`.*Did you mean 'num_heads'"),
-        ({"dim_out": 1}, "`dim_out` is not an argument.*filters, scope"),
-    ],
-    "LambdaConv": [
-        *named(kernel_size=None, strides=0, padding="full"),
-        ({"filters": 7}, "7.*2"),
-        ({"dilation_rate": (1, -1)}, "`dilation_rate`.*-1"),
-        ({"strides": 2, "dilation_rate": 2}, "`strides`.*`dilation_rate`"),
-    ],
-    "RelativeAttention": [
-        *named(axis=-1, key_dim=-1, position_embedding="relative"),
-        ({**_NO_TABLE, "use_content": False}, "`use_content`.*no scores"),
-    ],
-    "RelativePositionEmbedding": [({"scope": 6}, "`scope`.*odd.*6")],
-    "Dropout": named(rate=1.5),
-    "SqueezeExcite": named(ratio="a"),
-}
-
-
-@pytest.mark.parametrize("layer", CONSTRUCTION)
-def test_construction(layer):
-    for arguments, *message in CONSTRUCTION[layer]:
-        with refused(*message):
-            made(layer, **arguments)
-
-
-_OTHER, _WIDE, _PADDING = (2, 6, 4), (2, 3, 5, 4), "`context_mask`"
-_GIVEN = {"position_embedding": "explicit"}
-_VALID = {"kernel_size": 5, "padding": "valid"}
-# A layer's arguments, what it is called on (inputs (2, 5, 4) if none are
-# named), and what the message says.
-CALLS = {
-    "LambdaLayer": [
+        ({**_FREE, **_NO_KEYS}, None, "`use_content`.*`use_position`"),
+        ({**_FREE, **_BIAS}, None, "`use_position_bias`.*=False"),
+        ({"num_head": 1}, None, "`num_head`.*Did you mean 'num_heads'"),
+        ({"dim_out": 1}, None, "`dim_out` is not an argument.*filters, scope"),
         ({"scope": (3, 3)}, {}, "`scope`", (3, 3)),
         ({"causal": True}, {"inputs": _WIDE}, "`causal.*one spatial axis"),
         ({}, {"context_mask": (2, 6)}, _PADDING, (2, 6)),
@@ -91,29 +69,38 @@ CALLS = {
         ({}, {"embeddings": (5, 5, 3)}, "`embeddings`.*explicit"),
     ],
     "LambdaConv": [
+        *named(kernel_size=None, strides=0, padding="full"),
+        ({"filters": 7}, None, "7.*2"),
+        ({"dilation_rate": (1, -1)}, None, "`dilation_rate`.*-1"),
+        ({"strides": 2, **_DILATED}, None, "`strides`.*`dilation_rate`"),
         ({}, {"inputs": (2, 0, 5, 4)}, (2, 0, 5, 4)),
         ({"padding": "causal"}, {"inputs": (2, 0, 8)}, "at least one position"),
         ({"kernel_size": (3, 3)}, {}, "`kernel_size`", (3, 3)),
         (_VALID, {"inputs": (2, 3, 9, 4)}, "5.*3|3.*5"),
     ],
     "RelativeAttention": [
+        *named(axis=-1, key_dim=-1, position_embedding="relative"),
+        ({**_NO_TABLE, **_NO_KEYS}, None, "`use_content`.*no scores"),
         ({}, {"attention_mask": (2, 5)}, "`attention_mask`", (2, 5), _PADDING),
         ({}, {"attention_mask": (2, 2, 5, 5)}, "`attention_mask` must have"),
         ({"axis": 3}, {"inputs": _WIDE}, "`axis`.*axis=3"),
     ],
+    "RelativePositionEmbedding": [({"scope": 6}, None, "`scope`.*odd.*6")],
+    "Dropout": named(rate=1.5),
+    "SqueezeExcite": named(ratio="a"),
 }
 
 
-@pytest.mark.parametrize("layer", CALLS)
-def test_calls(layer):
-    for arguments, given, *message in CALLS[layer]:
-        tensors = {"inputs": tf.zeros([2, 5, 4])}
-        for name, value in given.items():
-            tensors[name] = (
-                np.ones(value) if "mask" in name else tf.zeros(value)
-            )
+@pytest.mark.parametrize("name", ROWS)
+def test_arguments_and_inputs(name):
+    for arguments, given, *message in ROWS[name]:
+        use = functools.partial(made, name, **arguments)
+        if given is not None:
+            given = {"inputs": (2, 5, 4), **given}
+            tensors = {k: np.ones(x, "float32") for k, x in given.items()}
+            use = functools.partial(use(), **tensors)
         with refused(*message):
-            made(layer, **arguments)(tensors.pop("inputs"), **tensors)
+            use()
 
 
 _TEXT, _MAP = np.zeros([2, 5, 8], "float32"), np.zeros([2, 5, 5, 8], "float32")
@@ -142,11 +129,6 @@ mixing = functools.partial(made, "LambdaLayer")
 table = functools.partial(made, "RelativePositionEmbedding")
 
 
-class Subclassed(tf.keras.Model):
-    def call(self, images):
-        return images
-
-
 def on_a_larger_grid():
     shared = table()
     mixing(position_embedding=shared)(tf.zeros([2, 5, 4]))
@@ -158,7 +140,8 @@ def unknown():
     mixing(scope=3)(inputs, attention_mask=np.ones([5, 5], bool))
 
 
-_MINE = Subclassed(name="mine")
+_CALL = {"call": lambda self, images: images}
+_MINE = type("Subclassed", (tf.keras.Model,), _CALL)(name="mine")
 # What is called, and what the message says.
 USES = [
     (lambda: mixing(position_embedding=table(scope=3))(_TEXT), "scope.*3"),

@@ -10,7 +10,6 @@ from tests.support import checks
 
 pytestmark = pytest.mark.every_lane
 EPSILON, MOMENTUM = 1e-3, 0.8
-MOMENTS = np.mean, np.var
 
 
 def normalized(x, weights, training):
@@ -38,8 +37,6 @@ def built(shape, rng, **arguments):
 
 
 def step_of(layer, upstream, training=True, **call):
-    """A function of the inputs: outputs and all gradients."""
-
     def step(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
@@ -54,7 +51,6 @@ def step_of(layer, upstream, training=True, **call):
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("rank", [2, 3, 4, 5])
 def test_values_and_averages(rank, training, rng):
-    """And gradients, which those in float64 are the measure of."""
     shape = tuple(rng.integers(2, 8, rank))
     x = rng.normal(2.0, 3.0, shape)
     upstream = tf.constant(rng.normal(size=shape))
@@ -75,44 +71,34 @@ def test_values_and_averages(rank, training, rng):
 @pytest.mark.parametrize(
     ("arguments", "masked"),
     [
-        ({}, False),
-        ({"axis": 1}, False),
-        ({"dtype": "float64"}, False),
-        ({}, True),
-        ({"scale": False}, False),
-        ({"center": False}, False),
-        ({"trainable": False}, False),
+        *(({}, masked) for masked in (False, True)),
+        *(({x: False}, False) for x in ("scale", "center", "trainable")),
+        *(({"axis": 1}, False), ({"dtype": "float64"}, False)),
     ],
 )
 def test_it_is_one_operation_where_there_is_one(
     arguments, masked, training, rng
 ):
+    is_changed = masked or arguments != {}
     dtype, axis = arguments.get("dtype", "float32"), arguments.get("axis", -1)
     x = tf.constant(rng.normal(2.0, 3.0, [4, 5, 6]), dtype)
-    mask = rng.integers(0, 2, [4, 5]).astype(bool) if masked else None
-    layer = built(x.shape, rng, **arguments)
-    channels = tuple(layer.moving_mean.shape)
-    gamma = layer.gamma if layer.scale else np.ones(channels)
-    beta = layer.beta if layer.center else np.zeros(channels)
-    weights = [gamma, beta, layer.moving_mean, layer.moving_variance]
-    # Frozen, it neither reads nor moves statistics.
-    moves = training and layer.trainable
-    rows = np.moveaxis(np.asarray(x), axis, -1)
-    seen = rows[mask] if masked else rows
-    mask = tf.constant(mask) if masked else None
-    _, mean, variance = normalized(seen, weights, moves)
-    if moves:
-        weights[2:] = [f(seen, tuple(range(seen.ndim - 1))) for f in MOMENTS]
-    expected = np.moveaxis(normalized(rows, weights, False)[0], -1, axis)
-    traced = tf.function(lambda x: layer(x, training=training, mask=mask))
-    after = traced(x), layer.moving_mean, layer.moving_variance
-    checks.assert_each_close(after, (expected, mean, variance), 1e-5)
+    mask = tf.constant(rng.integers(0, 2, [4, 5]) > 0) if masked else None
+    ours = built(x.shape, rng, **arguments)
+    arguments |= {"momentum": MOMENTUM, "epsilon": EPSILON}
+    theirs = tf.keras.layers.BatchNormalization(**arguments)
+    theirs.build(x.shape)
+    theirs.set_weights(ours.get_weights())
+    call = {"training": training, "mask": mask}
+    traced = tf.function(lambda x: ours(x, **call))
+    found = traced(x), *ours.get_weights()
+    expected = theirs(x, **call), *theirs.get_weights()
+    checks.assert_each_close(found, expected, 1e-5)
     graph = traced.get_concrete_function(x).graph
     names = {operation.type for operation in graph.get_operations()}
     unfused = dtype == "float64" or (masked and training) or axis == 1
     assert ("FusedBatchNormV3" in names) == (not unfused)
     steps = names & {"Mean", "SquaredDifference", "Rsqrt"}
-    assert unfused or arguments or masked or not steps
+    assert unfused or is_changed or not steps
 
 
 def channels_of_all_kinds(rng, shape):
@@ -175,27 +161,28 @@ def test_batches_of_no_value_or_one(shape, mask, values, compiled, rng):
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_training_can_be_a_tensor(training, rng):
+@pytest.mark.parametrize("kind", ["BatchNormalization", "LambdaLayer"])
+def test_training_can_be_a_tensor(kind, training, rng):
     """In eager calls and in graphs; under Keras 2 also of unknown value."""
     x = tf.constant(rng.normal(size=[4, 5, 6]), tf.float32)
-    for layer in (built(x.shape, rng), layers.LambdaLayer(8, scope=3)):
-        layer(x)
+    layer = getattr(layers, kind)(**{"num_heads": 2} if "L" in kind else {})
+    layer(x)
 
-        def known(x, _, layer=layer):
-            return layer(x, training=tf.constant(training))
+    def known(x):
+        return layer(x, training=tf.constant(training))
 
-        def unknown(x, training, layer=layer):
-            return layer(x, training=training)
+    def unknown(x, training):
+        return layer(x, training=training)
 
-        calls = [unknown, known, tf.function(known)]
-        calls += [] if KERAS_3 else [tf.function(unknown)]
-        start, found = layer.get_weights(), []
-        for number, call in enumerate(calls):
-            layer.set_weights(start)
-            given = tf.constant(training) if number else training
-            found.append([call(x, given), *layer.get_weights()])
-        for other in found[1:]:
-            checks.assert_each_close(other, found[0], 1e-5)
+    calls = [(unknown, x, training), (known, x), (tf.function(known), x)]
+    if not KERAS_3:
+        calls.append((tf.function(unknown), x, tf.constant(training)))
+    start, found = layer.get_weights(), []
+    for call, *arguments in calls:
+        layer.set_weights(start)
+        found.append([call(*arguments), *layer.get_weights()])
+    for other in found[1:]:
+        checks.assert_each_close(other, found[0], 1e-5)
 
 
 def test_renorm_is_keras_own_and_masks_have_one_rank():

@@ -17,13 +17,14 @@ _SMALL = {"filters": 4, "num_heads": 2, "key_dim": 3}
 
 
 def side_by_side(shape, *branches):
+    """A model of layers side by side, and a convolution behind them."""
     inputs = tf.keras.Input(shape, name="x")
-    outputs = [layer(inputs) for layer in branches]
-    return tf.keras.Model(inputs, tf.keras.layers.Concatenate()(outputs))
+    x = tf.keras.layers.Concatenate()([layer(inputs) for layer in branches])
+    last = layers.LambdaConv(**_SMALL, kernel_size=3, strides=2)
+    return tf.keras.Model(inputs, last(x))
 
 
 def images_of_any_size():
-    """Layers side by side, and one behind them that cuts the size."""
     local = {**_SMALL, "scope": 3}
     deep = {**local, "intra_depth": 2}
     model = side_by_side(
@@ -36,9 +37,7 @@ def images_of_any_size():
         RelativeAttention(**local, axis=2, position_embedding="joint"),
         layers.SqueezeExcite(1.0),
     )
-    [inputs], [outputs] = model.inputs, model.outputs
-    outputs = layers.LambdaConv(**_SMALL, kernel_size=3, strides=2)(outputs)
-    return tf.keras.Model(inputs, outputs), [(2, 7, 6, 3), (1, 4, 9, 3)]
+    return model, [(2, 7, 6, 3), (1, 4, 9, 3)]
 
 
 def sequences():

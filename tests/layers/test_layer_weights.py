@@ -15,7 +15,6 @@ NAMES = "query", "key", "value", "embeddings"
 
 
 def weights_of(layer):
-    """Arrays of a layer's variables by their names in the oracle."""
     return checks.split_point(layer, {})[0]
 
 
@@ -73,7 +72,11 @@ def test_regularizers_and_constraints():
         embeddings_regularizer=tf.keras.regularizers.L1(0.01),
         kernel_constraint=tf.keras.constraints.NonNeg(),
         embeddings_constraint="non_neg",
+        activity_regularizer=tf.keras.regularizers.L1(0.0),
     )
+    layer = type(layer).from_config(checks.plain(layer.get_config()))
+    layer(tf.ones([1, 5, 7]))
+    assert len(layer.losses) == 5
     inputs = tf.keras.Input([5, 7])
     model = tf.keras.Model(inputs, layer(inputs))
     weights = weights_of(layer)

@@ -13,13 +13,10 @@ from hypothesis import strategies
 
 from lambdanet_tf import layers
 from lambdanet_tf import ops
-from lambdanet_tf.layers import LambdaConv
-from lambdanet_tf.layers import LambdaLayer
 from lambdanet_tf.layers import RelativeAttention
 from tests.support import cases
 from tests.support import checks
 from tests.support.checks import built
-from tests.support.checks import normal
 
 pytestmark = pytest.mark.every_lane
 
@@ -100,75 +97,49 @@ def drawn_layers(draw, rank):
     return arguments, call, training
 
 
-def agree(layer_type, drawn, implementation, dtype, jointly):
-    arguments, call, training = drawn
-    rng = np.random.default_rng(7)
-    layer = layer_type(**arguments, implementation=implementation, dtype=dtype)
-    layer(**{name: tf.constant(value) for name, value in call.items()})
-    checks.randomize(layer, rng)
-    checks.assert_equals_oracle(layer, call, rng, training, jointly)
-
-
-few = hypothesis.settings(
-    max_examples=15, suppress_health_check=[*hypothesis.HealthCheck]
-)
-
-
 @pytest.mark.once
 @cases.every_implementation
-@few
+@hypothesis.settings(
+    max_examples=15, suppress_health_check=[*hypothesis.HealthCheck]
+)
 @hypothesis.given(drawn=odd(1, 2, 3).flatmap(drawn_layers))
 def test_any_layer_equals_the_reference(implementation, drawn):
-    agree(layers.LambdaLayer, drawn, implementation, "float64", jointly=True)
+    arguments, call, training = drawn
+    rng = np.random.default_rng(7)
+    arguments |= {"implementation": implementation, "dtype": "float64"}
+    layer = layers.LambdaLayer(**arguments)
+    layer(**{name: tf.constant(value) for name, value in call.items()})
+    checks.randomize(layer, rng)
+    checks.assert_equals_oracle(layer, call, rng, training, jointly=True)
 
 
-_SMALL = {"filters": 22, "num_heads": 2, "key_dim": 3}
-_VALID = {"kernel_size": 3, "padding": "valid"}
-_PAST = {"kernel_size": 5, "padding": "causal"}
-_LINE, _MAP, _VOLUME = (13,), (5, 7), (2, 3, 5)
-# (layer, arguments, grid): one of each kind, in float32, every gradient by
-# itself.
-SINGLE_PRECISION = {
-    "global": (LambdaLayer, {}, _MAP),
-    "scope": (LambdaLayer, {"scope": (3, 5), "intra_depth": 2}, _MAP),
-    "l2": (LambdaLayer, {"key_normalization": "l2"}, _LINE),
-    "causal": (LambdaLayer, {"causal": True}, _LINE),
-    "volume": (LambdaLayer, {"scope": 3}, _VOLUME),
-    "strided": (LambdaConv, {"kernel_size": (3, 5), "strides": 2}, _MAP),
-    "dilated": (LambdaConv, {**_VALID, "dilation_rate": (1, 2)}, _MAP),
-    "conv_causal": (LambdaConv, {**_PAST, "dilation_rate": 2}, _LINE),
-    "attention": (RelativeAttention, {}, _MAP),
-    "attention_scope": (RelativeAttention, {"scope": (3, 5)}, _MAP),
-    "attention_causal": (RelativeAttention, {"causal": True}, _LINE),
-}
+# Every row by the algorithm that is chosen; of each algorithm what rounds: its
+# sums over a line and over a map. Every gradient by itself.
+ROWS = {x.name: x for x in cases.CASES if "num_heads" in x.arguments}
 
 
-# Every kind by the algorithm that is chosen; of each algorithm what rounds:
-# its sums over a line and over a map.
 @pytest.mark.parametrize(
-    ("kind", "given", "training"),
+    ("row", "given", "training"),
     [
-        *((kind, {}, True) for kind in SINGLE_PRECISION),
+        *((name, {}, True) for name in ROWS),
         ("global", {}, False),
         *(
-            (kind, {"implementation": name}, True)
-            for kind, rank in (("scope", 2), ("causal", 1))
-            for name in ops.implementations(rank)[1:]
+            (name, {"implementation": algorithm}, True)
+            for name, rank in (("intra_depth", 2), ("causal_global", 1))
+            for algorithm in ops.implementations(rank)[1:]
         ),
     ],
     ids=str,
 )
-def test_single_precision(kind, given, training, rng):
-    layer_type, arguments, grid = SINGLE_PRECISION[kind]
-    x = normal(rng, 2, *grid, 11)
-    layer = built(x, layer_type, seed=3, **_SMALL, **arguments, **given)
-    checks.assert_equals_oracle(layer, {"inputs": x}, rng, training)
-
-
-def narrow(x, **arguments):
-    """A layer of few channels with random weights in float64."""
-    size = {"filters": 4, "num_heads": 2, "key_dim": 3, "dtype": "float64"}
-    return built(x, RelativeAttention, **size, **arguments)
+def test_single_precision(row, given, training, rng):
+    case = ROWS[row]
+    call = case.data(2)
+    if case.attention_mask is not None:
+        call["attention_mask"] = case.attention_mask
+    layer = case.layer(**case.arguments | given)
+    layer(**call)
+    checks.randomize(layer, rng)
+    checks.assert_equals_oracle(layer, call, rng, training)
 
 
 _JOINT, _CONTENT = {"position_embedding": "joint"}, {"position_embedding": None}
@@ -188,6 +159,7 @@ KINDS = {
     "whole_past": ({"axis": 1, "causal": True}, (7, 3)),
     "content_scope": ({"scope": 3, **_CONTENT}, (7, 5)),
     "content": (_CONTENT, (5, 7), (2, 3, 4)),
+    "content_causal": ({"causal": True, **_CONTENT}, (9,)),
     "shared_table": ({"scope": 3, "position_embedding": _TABLE}, (5, 6)),
 }
 
@@ -200,14 +172,26 @@ def test_attention_equals_the_reference(kind, rng):
     if "axis" in arguments:
         pairs = (grid[arguments["axis"] - 1],) * 2
     x = rng.normal(size=[2, *grid, 3])
+    forms = (), (1,), (2,)
+    form = [*forms[rng.integers(3)], rng.choice([1, pairs[0]]), pairs[1]]
     masked = {
         "context": rng.normal(size=[2, *around, 4]),
         "context_mask": rng.uniform(size=[2, *around]) < 0.7,
-        "attention_mask": rng.uniform(size=[2, *pairs]) < 0.7,
+        "attention_mask": rng.uniform(size=form) < 0.7,
     }
+    size = {"filters": 4, "num_heads": 2, "key_dim": 3, "dtype": "float64"}
     for call in ({}, masked):
-        layer, call = narrow(x, call=call, **arguments), {"inputs": x, **call}
+        layer = built(x, RelativeAttention, call=call, **size, **arguments)
+        call = {"inputs": x, **call}
         checks.assert_equals_oracle(layer, call, rng, jointly=True)
+
+
+def largest_tensor(layer, shape):
+    traced = tf.function(layer, autograph=False, jit_compile=False)
+    graph = traced.get_concrete_function(tf.TensorSpec(shape)).graph
+    outputs = (x for y in graph.get_operations() for x in y.outputs)
+    sizes = [x.shape.num_elements() for x in outputs if x.shape.rank]
+    return max(size or 0 for size in sizes)
 
 
 @pytest.mark.slow
@@ -215,7 +199,6 @@ def test_memory_of_a_local_scope_is_linear():
     local = built(
         np.zeros([1, 16, 16, 8]), RelativeAttention, num_heads=2, scope=5
     )
-    sizes = [16, 16, 8], [64, 64, 8]
-    small, large = (checks.largest_tensor(local, [1, *size]) for size in sizes)
+    small, large = (largest_tensor(local, [1, x, x, 8]) for x in (16, 64))
     assert large <= 17 * small
     assert large < 64**4 / 8

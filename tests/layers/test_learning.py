@@ -1,13 +1,9 @@
 """The README's model validates as well as it trains, by Keras' `fit`."""
 
-import inspect
 import pathlib
 import re
 
 import pytest
-
-from lambdanet_tf import layers
-from lambdanet_tf import models
 
 pytestmark = pytest.mark.every_lane
 
@@ -33,12 +29,3 @@ def test_the_cells_of_the_readme_print_what_it_says(capsys):
     # Another processor rounds otherwise, and ends elsewhere.
     low, high = re.search(r"reached ([\d.]+) to ([\d.]+) %", text).groups()
     assert float(low) - 4 < final < float(high) + 4
-
-
-@pytest.mark.once
-def test_one_momentum_is_the_default_everywhere():
-    for layer in (layers.LambdaLayer(), layers.LambdaConv(4, 3)):
-        assert layer.norm_momentum == 0.9
-    assert layers.BatchNormalization().momentum == 0.9
-    network = inspect.signature(models.LambdaResNet50).parameters
-    assert network["norm_momentum"].default == 0.9

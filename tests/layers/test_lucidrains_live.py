@@ -27,7 +27,6 @@ HEADS, KEY_DIM, FILTERS, SIZE = 2, 3, 8, 6
 
 
 def their_layer(torch, scope, intra_depth, rng):
-    """Their layer in float64 with drawn weights."""
     module = importlib.import_module("lambda_networks")
     size = {"dim": 5, "dim_out": FILTERS, "dim_k": KEY_DIM, "heads": HEADS}
     place = {"n": SIZE} if scope is None else {"r": scope}
@@ -40,18 +39,15 @@ def their_layer(torch, scope, intra_depth, rng):
     return layer
 
 
-def their_names(scope):
-    """What they call each of our weights."""
-    ours = ("gamma", "beta", "mean", "variance")
-    theirs = ("weight", "bias", "running_mean", "running_var")
-    names = {name: f"to_{name[0]}.weight" for name in ("query", "key", "value")}
-    for name in ("query", "value"):
-        for part, their_part in zip(ours, theirs, strict=True):
-            names[f"{name}_{part}"] = f"norm_{name[0]}.{their_part}"
-    if scope is None:
-        return {**names, "embeddings": "rel_pos_emb"}
-    table = {"embeddings": "pos_conv.weight", "position_bias": "pos_conv.bias"}
-    return names | table
+PARTS = {"gamma": "weight", "beta": "bias"}
+PARTS |= {"mean": "running_mean", "variance": "running_var"}
+# What they call each of our weights.
+NAMES = {
+    **{name: f"to_{name[0]}.weight" for name in ("query", "key", "value")},
+    **{f"query_{ours}": f"norm_q.{theirs}" for ours, theirs in PARTS.items()},
+    **{f"value_{ours}": f"norm_v.{theirs}" for ours, theirs in PARTS.items()},
+    "position_bias": "pos_conv.bias",
+}
 
 
 def as_ours(name, x, intra_depth):
@@ -79,7 +75,8 @@ def test_outputs_and_gradients_are_theirs(scope, intra_depth, training, rng):
     ours = layers.LambdaLayer(FILTERS, **size, **place, **exact)
     images = rng.normal(size=[2, SIZE, SIZE, 5])
     ours.build(images.shape)
-    names, state = their_names(scope), theirs.state_dict()
+    table = "pos_conv.weight" if scope else "rel_pos_emb"
+    names, state = {**NAMES, "embeddings": table}, theirs.state_dict()
     for name, weight in checks.reference_weights(ours).items():
         weight.assign(as_ours(name, state[names[name]].numpy(), intra_depth))
     cotangent = rng.normal(size=[2, SIZE, SIZE, FILTERS])

@@ -23,7 +23,6 @@ _REAL = {"context_mask": np.ones([1, 2550], bool)}
 
 
 def _row(layer, shape, call=None, **arguments):
-    """A layer, the shape of its inputs, its arguments, those of a call."""
     return layer, shape, arguments, call or {}
 
 
@@ -110,6 +109,33 @@ def test_equal_numbers_add_up(name):
             error = np.max(np.abs(tf.cast(found[source], tf.float64) - array))
             assert error <= tolerance * scale, (half, source, error / scale)
         checks.assert_each_close(weights, wide_weights, tolerance)
+
+
+_SOFTMAX = {"filters": 4, "num_heads": 2, "key_dim": 4}
+_KEYS = {**_SOFTMAX, "position_embedding": None}
+LOGITS = {
+    "layer": (layers.LambdaLayer, _SOFTMAX, {}),
+    "causal": (layers.LambdaLayer, {**_SOFTMAX, "causal": True}, {}),
+    "pairs": (layers.LambdaLayer, _SOFTMAX, {"attention_mask": np.tri(9)}),
+    "conv": (layers.LambdaConv, {**_SOFTMAX, "kernel_size": 3}, {}),
+    "l2": (layers.LambdaLayer, {**_SOFTMAX, "key_normalization": "l2"}, {}),
+    "attention": (layers.RelativeAttention, _KEYS, {}),
+}
+
+
+@pytest.mark.parametrize("name", LOGITS)
+def test_large_logits(name, rng):
+    """Of ten thousand and more, each a number that has no rounding in half."""
+    layer_type, arguments, call = LOGITS[name]
+    x = rng.integers(-2, 3, [2, 9, 2]).astype("float32")
+    for half, tolerance in TOLERANCE.items():
+        layer = checks.built(x, layer_type, **arguments, dtype=f"mixed_{half}")
+        signs = rng.choice([-1.0, 1.0], layer.key.kernel.shape)
+        layer.key.kernel.assign(4096 * signs)
+        layer.query.kernel.assign(np.ones(layer.query.kernel.shape))
+        found = layer(x, **call)
+        expected = checks.oracle_output(layer, {"inputs": x, **call})
+        checks.assert_close(tf.cast(found, tf.float64), expected, tolerance)
 
 
 def test_every_public_layer_is_swept():

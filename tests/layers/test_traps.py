@@ -46,13 +46,6 @@ def test_a_table_serves_any_number_of_channels():
         assert table(tf.zeros([2, 5, channels])).shape == (5, 5, 3)
 
 
-def test_activity_regularizers_are_kept():
-    layer = LambdaLayer(**_SIZE, activity_regularizer="l2")
-    copy = LambdaLayer.from_config(checks.plain(layer.get_config()))
-    copy(tf.ones([1, 3, 4]))
-    assert len(copy.losses) == 1
-
-
 @pytest.mark.slow
 def test_other_keras_is_refused():
     # A Keras 3 layer in a tf_keras model runs, and is never trained.
@@ -137,7 +130,6 @@ def test_the_way_of_a_tensor_is_short(rng):
 
 @pytest.mark.parametrize("layer_type", [LambdaLayer, RelativeAttention])
 def test_one_tensor_given_twice_is_no_other_context(layer_type, rng):
-    """Also where a cast, or NumPy, would make two tensors of it."""
     real, x = np.arange(5) < [[4], [2]], normal(rng, 2, 5, 7)
     layer = layer_type(**_SIZE, scope=3, dtype="float64")
     expected = layer(tf.constant(x), mask=real)

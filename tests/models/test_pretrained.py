@@ -1,13 +1,10 @@
-"""Published weights: a hub of this process, its files, and networks."""
+"""Published weights: a hub in a folder, its files, and networks."""
 
 import dataclasses
-import functools
 import hashlib
-import http.server
 import json
 import shutil
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -30,14 +27,8 @@ NAME = "LambdaResNet26T"
 NETWORKS = {"tiny": TINY, NAME: specs.RESNETS[NAME]}
 
 
-class _Handler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """The files of networks with the golden weights, by name."""
     folder = tmp_path_factory.mktemp("files")
     return {n: write(folder / n, spec) for n, spec in NETWORKS.items()}
 
@@ -45,21 +36,16 @@ def files(tmp_path_factory):
 @pytest.fixture
 def hub(files, tmp_path, monkeypatch):
     """The folder of a hub; Keras' cache is an empty one."""
-    handler = functools.partial(_Handler, directory=tmp_path / "hub")
-    (tmp_path / "keras").mkdir()
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    hub, cache = tmp_path / "hub", tmp_path / "keras"
+    hub.mkdir()
+    cache.mkdir()
+    monkeypatch.setenv("KERAS_HOME", str(cache))
     monkeypatch.setitem(specs.RESNETS, "tiny", TINY)
-    folder = tmp_path / "hub" / "resolve" / "main"
-    folder.mkdir(parents=True)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        root = f"http://127.0.0.1:{server.server_port}/resolve/main"
-        for name, path in files.items():
-            published = Published(name, f"{root}/{name}")
-            monkeypatch.setitem(PUBLISHED, name, published)
-            shutil.copy(path, folder / name)
-        threading.Thread(target=server.serve_forever).start()
-        yield folder
-        server.shutdown()
+    for name, path in files.items():
+        shutil.copy(path, hub / name)
+        published = Published(name, (hub / name).as_uri())
+        monkeypatch.setitem(PUBLISHED, name, published)
+    return hub
 
 
 def cached(tmp_path):
@@ -67,20 +53,12 @@ def cached(tmp_path):
 
 
 def build(name="tiny", **arguments):
-    arguments = {"input_shape": (64, 64, 3), **arguments}
-    return models.ResNet(NETWORKS[name], **arguments)
+    return models.ResNet(NETWORKS[name], input_shape=(64, 64, 3), **arguments)
 
 
 def assert_golden(model, but=()):
     golden = timm_golden.weights(NETWORKS[model.name])
     networks.assert_weights(model, golden, but)
-
-
-def refused(tmp_path, message):
-    """What is raised instead of published weights; nothing is kept of them."""
-    with pytest.raises(OSError, match=message):
-        build(weights="imagenet")
-    assert cached(tmp_path) == []
 
 
 @pytest.mark.slow
@@ -106,20 +84,23 @@ def test_the_lines_of_the_readme(hub, tmp_path):
 def test_what_is_not_the_file_is_not_kept(hub, files, tmp_path, monkeypatch):
     """Of states that do not fit: `test_timm_networks.py`."""
     content = files["tiny"].read_bytes()
-    for wrong, message in (
-        (content[: len(content) // 2], "file not fully covered"),
-        (b"<html>Please log in</html>", "header too large"),
+    hashed = dataclasses.replace(
+        PUBLISHED["tiny"], sha256=hashlib.sha256(content).hexdigest()
+    )
+    for wrong, published, message in (
+        (content[: len(content) // 2], PUBLISHED["tiny"], "not fully covered"),
+        (b"<html>Please log in</html>", PUBLISHED["tiny"], "header too large"),
+        # One bit of one weight: names and shapes are right, the hash is not.
+        (content[:-1] + bytes([content[-1] ^ 1]), hashed, "give the path of"),
     ):
         (hub / "tiny").write_bytes(wrong)
-        refused(tmp_path, f"weights of tiny cannot be fetched.*{message}")
+        monkeypatch.setitem(PUBLISHED, "tiny", published)
+        message = f"weights of tiny cannot be fetched.*{message}"
+        with pytest.raises(OSError, match=message):
+            build(weights="imagenet")
+        assert cached(tmp_path) == [] or published is hashed
     (hub / "tiny").unlink()
-    refused(tmp_path, "give the path of the file")
-    # One bit of one weight: names and shapes are right, the hash is not.
-    known = hashlib.sha256(content).hexdigest()
-    published = dataclasses.replace(PUBLISHED["tiny"], sha256=known)
-    monkeypatch.setitem(PUBLISHED, "tiny", published)
-    (hub / "tiny").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(OSError, match="cannot be fetched"):
+    with pytest.raises(OSError, match="give the path of the file"):
         build(weights="imagenet")
     # The hub mends itself, and the next call finds the weights.
     (hub / "tiny").write_bytes(content)
@@ -161,29 +142,25 @@ def test_a_file_of_timm(tmp_path, monkeypatch):
         models.LambdaResNet26T(weights="imagenet")  # Nothing is fetched.
 
 
-def entry(dtype, shape, begin, end):
-    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
-
-
-def by_hand(tmp_path, header, data):
-    """A file of a header, and bytes behind it."""
-    path = tmp_path / "file.safetensors"
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
-    return path
-
-
 def test_half_floats_and_damaged_files(tmp_path):
-    header = {"half": entry("F16", [2], 0, 4), "bf": entry("BF16", [2], 4, 8)}
+    path = tmp_path / "file.safetensors"
+
+    def read(data, **entries):
+        header = {}
+        for name, (dtype, size, *ends) in entries.items():
+            entry = {"dtype": dtype, "shape": [size], "data_offsets": ends}
+            header[name] = entry
+        text = json.dumps(header).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+        return read_safetensors(path)
+
+    halves = {"half": ("F16", 2, 0, 4), "bf": ("BF16", 2, 4, 8)}
     half, brain = np.float16([0.5, 65504]), np.float32([1.5, -np.inf])
     data = half.tobytes() + bytes([0xC0, 0x3F, 0x80, 0xFF])
-    arrays = read_safetensors(by_hand(tmp_path, header, data))
+    arrays = read(data, **halves)
     np.testing.assert_array_equal(arrays["half"], half, strict=True)
     np.testing.assert_array_equal(arrays["bf"], brain, strict=True)
-    for changed, content, message in (
-        (header, data[:-1], "file.safetensors is no safetensors file"),
-        ({"a": entry("F64", [1], 0, 8)}, data, "must be F32.*of F64"),
-    ):
-        path = by_hand(tmp_path, changed, content)
-        with pytest.raises(ValueError, match=message):
-            read_safetensors(path)
+    with pytest.raises(ValueError, match="tensors is no safetensors file"):
+        read(data[:-1], **halves)
+    with pytest.raises(ValueError, match="must be F32.*of F64"):
+        read(data, a=("F64", 1, 0, 8))

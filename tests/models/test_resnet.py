@@ -1,6 +1,5 @@
 """The residual networks: counts, sizes, ends, precision, training, errors."""
 
-import dataclasses
 import functools
 import inspect
 import warnings
@@ -30,18 +29,14 @@ def test_exact_parameters(name):
 @pytest.mark.parametrize("name", ["LambdaResNetSmall", "ResNetRS50"])
 def test_residual_branches_are_zero_at_the_start(name):
     model = models.build(name, input_shape=(32, 32, 3))
-    branches = [
-        layer.output
-        for layer in model.layers
-        if layer.name.startswith("stage")
-        and layer.name.endswith(("_conv3_norm", "_se", "_drop"))
-    ]
+    ends = "_conv3_norm", "_se", "_drop"
+    blocks = [x for x in model.layers if x.name.startswith("stage")]
+    branches = [x.output for x in blocks if x.name.endswith(ends)]
     assert len(branches) >= len([x for x in model.layers if "_add" in x.name])
-    images = networks.some_images(2, 32, 32, 3)
     probe = tf.keras.Model(model.input, branches)
     for training in (False, True):
-        outputs = probe(images, training=training)
-        assert all(np.all(output == 0) for output in outputs)
+        outputs = probe(networks.some_images(2, 32, 32, 3), training=training)
+        assert not any(map(np.any, outputs))
 
 
 @pytest.mark.once
@@ -50,24 +45,21 @@ def test_the_augmented_convolution_of_bello_et_al():
     model = models.ResNet50(
         pattern="CPPP", input_shape=(32, 32, 3), kernel_initializer="zeros"
     )
-    names = (f"stage{n}_block1_parallel_attention" for n in (3, 4, 5))
-    found = [model.get_layer(name) for name in names]
-    values = [layer.value.units for layer in found]
-    assert values == [8, 24, 48]  # of 12.8, 25.6 and 51.2
+    found = [x for x in model.layers if isinstance(x, RelativeAttention)]
+    values = dict.fromkeys(layer.value.units for layer in found)
+    assert [*values] == [8, 24, 48]  # of 12.8, 25.6 and 51.2
     assert {layer.key_depth for layer in found} == {20}
     convolution = model.get_layer("stage5_block1_parallel_conv")
     assert convolution.filters == 512 - 48
+
+
+def test_options_reach_every_attention():
     options = {"attention_heads": 4, "attention_key_dim": 6}
-    model = models.ResNet(
-        networks.ATTENTION,
-        input_shape=(9, 7, 3),
-        attention_scope=5,
-        parallel_values=0.5,
-        **options,
-    )
+    options |= {"attention_scope": 5, "parallel_values": 0.5}
+    model = models.ResNet(networks.ATTENTION, input_shape=(9, 7, 3), **options)
     found = [x for x in model.layers if isinstance(x, RelativeAttention)]
     assert {layer.num_heads for layer in found} == {4}
-    # That beside the convolution has 20 per head at least, and 16 / 2 values.
+    # That next to a convolution has 20 per head at least, and 16 / 2 values.
     assert [layer.key_depth for layer in found] == [6, 6, 6, 6, 20]
     assert (found[0].scope, found[-1].value_dim) == (5, 2)
     assert [layer.axis for layer in found[2:4]] == [1, 2]
@@ -84,22 +76,13 @@ def test_preprocessing_inside_equals_outside(channels):
         models.preprocess_input, include_preprocessing=False
     )
     checks.assert_close(outside(normalize(images)), inside(images), 1e-5)
-    any_size = [tf.TensorSpec([None, None, None, channels])]
-    traced = tf.function(normalize, input_signature=any_size)
-    checks.assert_close(traced(images), normalize(images), 1e-6)
     assert models.preprocess_input(images) is images
-
-
-def test_images_are_normalized_in_single_precision():
+    # Also of a network in half precision it is computed in float32.
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    model = networks.tiny()
-    assert tf.as_dtype(model.output.dtype) == tf.float32
-    images = networks.some_images(2, 16, 16, 3)
-    normalized = model.get_layer(PREPROCESSING)(images)
-    assert normalized.dtype == tf.float32
-    tf.keras.mixed_precision.set_global_policy("float32")
-    expected = networks.tiny().get_layer(PREPROCESSING)(images)
-    np.testing.assert_array_equal(normalized, expected)
+    half = networks.tiny(shape)
+    assert tf.as_dtype(half.output.dtype) == tf.float32
+    normalized = half.get_layer(PREPROCESSING)(images)
+    np.testing.assert_array_equal(normalized, normalize(images), strict=True)
 
 
 def test_options_reach_every_layer():
@@ -193,15 +176,7 @@ def test_what_is_refused(call, arguments, message):
 
 
 def test_layers_that_see_maps_of_one_size_share_their_embeddings():
-    spec = dataclasses.replace(
-        specs.RESNETS["LambdaResNetSmall"], share_embeddings=True
-    )
-    model = models.ResNet(
-        dataclasses.replace(spec, stages=("CL", "CL", "LLL")),
-        input_shape=(8, 8, 1),
-    )
-    tables = [
-        model.get_layer(f"stage4_block{n}_lambda").position_embedding
-        for n in (1, 2, 3)
-    ]
+    model = tiny(stages=("CL", "CL", "LLL"), share_embeddings=True)
+    names = [f"stage4_block{number}_lambda" for number in (1, 2, 3)]
+    tables = [model.get_layer(name).position_embedding for name in names]
     assert tables[0] is not tables[1] is tables[2]

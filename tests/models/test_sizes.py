@@ -34,10 +34,6 @@ def test_free_sizes_equal_static_ones(build):
     checks.assert_close(free(x), fixed(x), 1e-4)
 
 
-def images(rng, *size):
-    return rng.normal(size=(2, *size, 3)).astype("float32")
-
-
 def through(x, *steps):
     return functools.reduce(lambda y, step: step(y), steps, x)
 
@@ -70,19 +66,20 @@ def network(size, seed=0):
     ],
 )
 def test_a_layer_takes_smaller_inputs_and_refuses_larger(kind, arguments, rng):
-    layer = getattr(layers, kind)(num_heads=2, **arguments)
+    layer, smaller = (
+        getattr(layers, kind)(num_heads=2, **arguments) for _ in range(2)
+    )
     layer.build((None, 9, 7, 6))
     checks.randomize(layer, rng)
-    x = rng.normal(size=(2, 5, 6, 6)).astype("float32")
-    smaller = getattr(layers, kind)(num_heads=2, **arguments)
-    smaller.build((None, 5, 6, 6))
+    x = checks.normal(rng, 2, 5, 6, 6)
+    smaller(x)
     weights = tables.fit_tables(smaller, networks.arrays(layer))
     models.set_weights(smaller, weights, "larger")
     checks.assert_close(layer(x), smaller(x), 2e-6)
     expected = checks.oracle_output(smaller, {"inputs": x})
     checks.assert_close(layer(x), expected, 1e-5)
     with pytest.raises(ValueError, match="models.load_weights"):
-        layer(rng.normal(size=(2, 11, 9, 6)).astype("float32"))
+        layer(checks.normal(rng, 2, 11, 9, 6))
 
 
 def test_interpolation_is_linear_from_end_to_end():
@@ -103,20 +100,17 @@ def test_files_are_loaded_across_sizes(rng, tmp_path, recwarn):
     models.save_weights(model, path)
     smaller = network((6, 5), seed=1)
     models.load_weights(smaller, path)
-    x = images(rng, 6, 5)
+    x = checks.normal(rng, 2, 6, 5, 3)
     # Each layer takes smaller inputs as it is.
     checks.assert_close(smaller(x), through(x, *model.layers[1:]), 5e-6)
     assert UserWarning not in {warning.category for warning in recwarn}
     larger = network((12, 16), seed=1)
     with pytest.warns(UserWarning, match="interpolated"):
         models.load_weights(larger, path)
-    sizes = {k: w.shape for k, w in networks.arrays(model).items()}
-    new = networks.arrays(larger).items()
-    changed = [name for name, w in new if w.shape != sizes[name]]
+    old, new = networks.arrays(model), networks.arrays(larger)
+    changed = [name for name, w in new.items() if w.shape != old[name].shape]
     assert len(changed) == 3  # one that is shared, and two axes of attention
     networks.assert_weights(larger, model, but=changed)
-    before, after = (
-        networks.arrays(x)["table/embeddings"] for x in (model, larger)
-    )
-    expected = tables.resize_table(before, after.shape[:2])
-    np.testing.assert_array_equal(after, expected)
+    table = new["table/embeddings"]
+    expected = tables.resize_table(old["table/embeddings"], table.shape[:2])
+    np.testing.assert_array_equal(table, expected)

@@ -35,14 +35,19 @@ def torch():
     return timm_models.torch_beside_tensorflow()
 
 
-def theirs(spec, size, state, torch):
+def both(spec, size, torch, **arguments):
+    """timm's network and ours with the golden weights."""
+    state = timm_golden.state_dict(spec, image_size=size[0])
     if spec.name in TIMM_NAMES:
-        network = timm_models.published(TIMM_NAMES[spec.name], size)
+        theirs = timm_models.published(TIMM_NAMES[spec.name], size[0])
     else:
-        network = timm_models.build(spec, image_size=size)
+        theirs = timm_models.build(spec, image_size=size[0])
     tensors = {key: torch.tensor(array) for key, array in state.items()}
-    network.load_state_dict(tensors, strict=True)
-    return network
+    theirs.load_state_dict(tensors, strict=True)
+    arguments |= {"input_shape": (*size, 3), "include_preprocessing": False}
+    ours = models.ResNet(spec, **arguments)
+    models.set_weights(ours, from_timm(state, spec), "theirs")
+    return theirs, ours
 
 
 SPECS = [specs.RESNETS[name] for name in TIMM_NAMES]
@@ -55,15 +60,8 @@ COMPARED = [
 @pytest.mark.parametrize(("spec", "height", "tolerance"), COMPARED)
 def test_logits_are_timms(spec, height, tolerance, torch, rng):
     size = height, height if spec.scope is None else 96
-    model = models.ResNet(
-        spec,
-        input_shape=(*size, 3),
-        classifier_activation=None,
-        include_preprocessing=False,
-    )
-    state = timm_golden.state_dict(spec, image_size=height)
-    models.set_weights(model, from_timm(state, spec), "theirs")
-    network = theirs(spec, height, state, torch).eval()
+    network, model = both(spec, size, torch, classifier_activation=None)
+    network.eval()
     images = rng.normal(size=(2, *size, 3)).astype(np.float32)
     with torch.inference_mode():
         logits = network(torch.tensor(images.transpose(0, 3, 1, 2)))
@@ -72,11 +70,11 @@ def test_logits_are_timms(spec, height, tolerance, torch, rng):
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_training_is_timms(spec, torch):
-    """Batch statistics and the gradient of every weight, in float64."""
     tf.keras.mixed_precision.set_global_policy("float64")
     size = (96 if spec.scope is None else 64), 96
-    state = timm_golden.state_dict(spec, image_size=size[0])
-    network = theirs(spec, size[0], state, torch).double().train()
+    features = {"include_top": False, "pooling": "avg"}
+    network, model = both(spec, size, torch, **features)
+    network.double().train()
     rng = np.random.default_rng(2)
     images = rng.normal(size=(4, *size, 3)).astype(np.float32)
     cotangent = rng.normal(size=(4, 2048))
@@ -85,14 +83,6 @@ def test_training_is_timms(spec, torch):
     features = network.forward_features(x).mean((2, 3))
     (features * torch.tensor(cotangent)).sum().backward()
 
-    model = models.ResNet(
-        spec,
-        input_shape=(*size, 3),
-        include_top=False,
-        pooling="avg",
-        include_preprocessing=False,
-    )
-    models.set_weights(model, from_timm(state, spec), "theirs")
     named = models.named_weights(model)
     trained = {n: checks.raw(w) for n, w in named.items() if "moving" not in n}
     outputs, *gradients, images_gradient = checks.with_gradients(
@@ -102,7 +92,8 @@ def test_training_is_timms(spec, torch):
     )
     checks.assert_close(outputs, features.detach().numpy(), 1e-9)
     # Weights and gradients go the same way; it rounds them to float32.
-    found = {k: np.zeros_like(array) for k, array in state.items()}
+    after = {k: tensor.numpy() for k, tensor in network.state_dict().items()}
+    found = {k: np.zeros_like(array) for k, array in after.items()}
     for key, parameter in network.named_parameters():
         if parameter.grad is not None:  # The classifier has none here.
             found[key] = parameter.grad.numpy()
@@ -114,7 +105,6 @@ def test_training_is_timms(spec, torch):
     expected = x.grad.numpy().transpose(0, 2, 3, 1)
     checks.assert_close(images_gradient, expected, 1e-6)
 
-    after = {k: tensor.numpy() for k, tensor in network.state_dict().items()}
     after = from_timm(after, spec)
     for key, mean in networks.arrays(model).items():
         if key.endswith("moving_mean"):

@@ -32,8 +32,7 @@ ARGUMENTS = {
 
 
 def network(seed=0, **arguments):
-    """With the weights of a seed."""
-    model = tiny(**{**ARGUMENTS, **arguments})
+    model = tiny(**ARGUMENTS | arguments)
     vary(model, seed)
     return model
 
@@ -46,7 +45,6 @@ def saved(tmp_path, **arguments):
 
 
 def test_round_trip(tmp_path):
-    """Files are plain NumPy."""
     model, path = saved(tmp_path)
     restored = network(seed=1)
     models.load_weights(restored, path)
@@ -135,9 +133,8 @@ def test_sublayers_under_hidden_names():
 
 def test_bfloat16_is_single_precision_in_files(tmp_path):
     path = tmp_path / "weights.npz"
-    x = tf.keras.Input((3,), dtype="bfloat16")
     dense = KERAS.Dense(4, dtype="bfloat16")
-    model = tf.keras.Model(x, dense(x))
+    model = tf.keras.Sequential([tf.keras.Input((3,)), dense])
     before = arrays(model)
     models.save_weights(model, path)
     with np.load(path) as archive:

@@ -80,7 +80,6 @@ each_family = pytest.mark.parametrize("name", FAMILIES)
 
 
 def examples(model, rng):
-    """Images or series, and a class for each output."""
     x = rng.normal(size=(8, *model.input_shape[1:])).astype("float32")
     if model.input_shape[-1] == 3:  # Networks take pixels.
         x = 127.5 + 50 * x
@@ -125,7 +124,6 @@ def test_from_build_to_export(name, rng, tmp_path):
 
 
 def assert_frozen(model, x):
-    """A step moves nothing, also no average."""
     before = model.get_weights()
     model(x, training=True)
     checks.assert_each_close(model.get_weights(), before, 0)

@@ -55,21 +55,12 @@ def snippets(page):
 
 
 # What these pages show is tested under both Kerases elsewhere.
-LONG = ("choose.md", "models.md", "replace_layers.md", "serving.md")
-MARKS = {
-    **{f"docs/{page}": pytest.mark.once for page in LONG},
-    "docs/your_images.md": pytest.mark.once,
-    # A table is interpolated, with a warning.
-    "docs/layers.md": pytest.mark.filterwarnings("ignore:The inputs of"),
-    # TensorFlow's own interpreter says that LiteRT will replace it.
-    "docs/streaming.md": pytest.mark.filterwarnings(
-        r"ignore:\s*Warning. tf.lite.Interpreter"
-    ),
-    "docs/detection.md": (
-        pytest.mark.keras_hub,
-        pytest.mark.filterwarnings("ignore::UserWarning"),  # KerasHub's own
-    ),
-}
+LONG = ("choose", "models", "replace_layers", "serving", "your_images")
+MARKS = {f"docs/{page}.md": pytest.mark.once for page in LONG}
+# A table is interpolated; TFLite's interpreter has a successor; of KerasHub.
+_WARNS = pytest.mark.filterwarnings("ignore::UserWarning")
+MARKS |= dict.fromkeys(["docs/layers.md", "docs/streaming.md"], _WARNS)
+MARKS["docs/detection.md"] = (pytest.mark.keras_hub, _WARNS)
 # The cells of README.md are run, and what they print is compared, in
 # tests/layers/test_learning.py.
 WITH_CODE = [

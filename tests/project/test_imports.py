@@ -1,4 +1,4 @@
-"""Which room of the package may import which, read from the sources."""
+"""What each room of the package may import or name, read from the sources."""
 
 import ast
 import pathlib
@@ -11,6 +11,10 @@ pytestmark = pytest.mark.once
 
 ROOT = pathlib.Path(__file__).parents[2]
 PACKAGE = ROOT / "lambdanet_tf"
+TREES = {
+    path: ast.parse(path.read_text(encoding="utf-8"))
+    for path in PACKAGE.rglob("*.py")
+}
 
 # Every room may import what it names and the rooms of the levels below it.
 LEVELS = """
@@ -49,9 +53,9 @@ OPTIONAL = (
 )
 
 
-def modules(source):
-    """Yields every module that a source imports, at any depth."""
-    for node in ast.walk(ast.parse(source)):
+def modules(tree):
+    """Yields every module that a file imports, at any depth."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -59,10 +63,10 @@ def modules(source):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def offences(room, source):
-    """The imports of a source that its room may not make."""
+def offences(room, tree):
+    """The imports of a file that its room may not make."""
     found = []
-    for module in modules(source):
+    for module in modules(tree):
         top, *inner = module.split(".")
         if top == PACKAGE.name:
             target = inner[0] if inner and inner[0] in ROOMS else "__init__"
@@ -76,24 +80,49 @@ def offences(room, source):
 
 
 def test_a_room_imports_only_what_its_level_may():
-    for path in PACKAGE.rglob("*.py"):
+    for path, tree in TREES.items():
         room = path.relative_to(PACKAGE).with_suffix("").parts[0]
         assert room in ROOMS, f"give `{room}` a level in {__file__}"
-        assert offences(room, path.read_text(encoding="utf-8")) == [], path
+        assert offences(room, tree) == [], path
+    bad = "def f():\n    import keras\n    from lambdanet_tf import layers"
+    assert len(offences("ops", ast.parse(bad))) == 2
 
 
-@pytest.mark.parametrize(
-    ("room", "source"),
-    [
-        ("layers", "from lambdanet_tf.models.resnet import ResNet"),
-        ("ops", "def f():\n    from lambdanet_tf.layers import LambdaLayer"),
-        ("layers", "import keras"),
-        ("training", "import matplotlib.pyplot as plt"),
-        ("ops", "if TYPE_CHECKING:\n    from lambdanet_tf import layers"),
-    ],
-)
-def test_an_import_upwards_is_an_offence(room, source):
-    assert len(offences(room, source)) == 1
+def is_private(name):
+    return str(name).startswith("_") and not name.startswith("__")
+
+
+def own(tree):
+    """The private names that a file defines: functions, classes, attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(getattr(node, "ctx", None), ast.Store):
+            yield getattr(node, "id", getattr(node, "attr", None))
+
+
+def private(tree):
+    """Yields the private names that a file uses, and modules of libraries."""
+    inside = ("tensorflow.python", "keras.src")
+    yield from (name for name in modules(tree) if name.startswith(inside))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            if ast.unparse(node) != "os._exit":  # `os` documents it.
+                yield node.attr
+        elif isinstance(node, ast.Call) and node.args[1:]:
+            name = getattr(node.args[1], "value", "")
+            asked = ast.unparse(node.func) in ("getattr", "hasattr", "setattr")
+            if asked and is_private(name):
+                yield name
+
+
+def test_private_names_of_libraries_stand_in_two_files():
+    known = {name for tree in TREES.values() for name in own(tree)}
+    allowed = PACKAGE / "models/graph.py", PACKAGE / "environment.py"
+    for path in TREES.keys() - {*allowed}:
+        assert {*private(TREES[path])} - known == set(), path
+    for path in allowed:
+        assert {*private(TREES[path])} - known
 
 
 def test_the_package_needs_tensorflow_alone():

@@ -19,12 +19,11 @@ def test_the_wheel_has_the_package_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     path = tmp_path / buildapi.build_wheel(str(tmp_path))
     assert path.stat().st_size <= 3_000_000
-    names = zipfile.ZipFile(path).namelist()
+    names = {*zipfile.ZipFile(path).namelist()}
     (information,) = {name.split("/")[0] for name in names} - {PACKAGE.name}
-    assert f"{information}/licenses/LICENSE" in names
-    assert "lambdanet_tf/py.typed" in names
-    sources = {x.relative_to(ROOT).as_posix() for x in PACKAGE.rglob("*.py")}
-    assert sources <= {*names}
+    expected = {x.relative_to(ROOT).as_posix() for x in PACKAGE.rglob("*.py")}
+    expected |= {"lambdanet_tf/py.typed", f"{information}/licenses/LICENSE"}
+    assert expected <= names
     assert not [name for name in names if "test" in name.lower()]
 
 

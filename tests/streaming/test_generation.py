@@ -22,7 +22,6 @@ def model():
 
 
 def with_whole_calls(model, prompt, length):
-    """The same as `generate`, by calls on all that there is so far."""
     tokens = np.array(prompt)
     for there in range(tokens.shape[1], tokens.shape[1] + length):
         filled = np.pad(tokens, [(0, 0), (0, model.inputs[0].shape[1] - there)])
@@ -64,7 +63,6 @@ def test_draws_are_those_of_their_seed(model):
 
 
 def table(*logits):
-    """A model whose logits are the same behind every token."""
     tokens = tf.keras.Input((None,), dtype="int32")
     spread = tf.keras.initializers.Constant(np.array([logits] * len(logits)))
     entries = KERAS.Embedding(len(logits), len(logits), spread)
@@ -84,7 +82,6 @@ LOGITS = np.array([0.3, 1.2, -0.5, 0.3, 2.0, 0.3, -3.0, -float("inf")])
         {"temperature": 2.0, "top_k": 4, "top_p": 0.6},
         {"temperature": 1.0, "top_p": 1e-6},
     ],
-    ids=str,
 )
 def test_ten_thousand_draws_are_as_numpy_says(draw):
     model = table(*LOGITS)

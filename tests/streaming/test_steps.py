@@ -1,5 +1,7 @@
 """Whole models by `streaming.step`: equal to the call on the sequence."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,8 +11,6 @@ from lambdanet_tf import streaming
 from tests.support import streams
 
 KERAS = tf.keras.layers
-
-
 CHANNELS = 6
 
 
@@ -45,14 +45,13 @@ def mixer(rng, dtype):
     return tf.keras.Sequential(inner, name=f"inner{rng.integers(10**9)}")
 
 
-def norms(dtype):
-    """Layers that compute a position from that position alone."""
-    return [
-        KERAS.LayerNormalization(dtype=dtype),
-        layers.BatchNormalization(dtype=dtype),
-        KERAS.Dropout(0.3, dtype=dtype),
-        KERAS.PReLU(shared_axes=[1], dtype=dtype),
-    ]
+# Layers that compute a position from that position alone.
+NORMS = [
+    KERAS.LayerNormalization,
+    layers.BatchNormalization,
+    functools.partial(KERAS.Dropout, 0.3),
+    functools.partial(KERAS.PReLU, shared_axes=[1]),
+]
 
 
 def draw_model(seed, dtype="float32"):
@@ -69,7 +68,7 @@ def draw_model(seed, dtype="float32"):
     for _ in range(rng.integers(2, 5)):
         before, mix = x, mixer(rng, dtype)
         if rng.integers(2):
-            x = norms(dtype)[rng.integers(4)](x)
+            x = NORMS[rng.integers(4)](dtype=dtype)(x)
         x = mix(x)
         if rng.integers(4) == 0:
             x = mix(x)  # Again, with another state.
@@ -96,7 +95,7 @@ _LATER = (pytest.param(x, marks=pytest.mark.slow) for x in range(4, 10))
 @pytest.mark.parametrize("seed", [*range(4), *_LATER])
 def test_ten_drawn_models_stream_cut_anywhere(seed):
     rng = np.random.default_rng(1000 + seed)
-    model, exact = (draw_model(seed, dtype) for dtype in ("float32", "float64"))
+    model, exact = (draw_model(seed, x) for x in ("float32", "float64"))
     exact.set_weights(model.get_weights())
     x = streams.draw_inputs(seed, model)
     cuts = np.sort(rng.choice(np.arange(1, x.shape[1]), 3, replace=False))
@@ -135,8 +134,6 @@ def test_a_second_call_and_a_second_layer_have_states_of_their_own():
 
 
 class Seen(KERAS.Layer):
-    """Adds the mean of all that was seen, which is kept."""
-
     def call(self, inputs):
         counts = tf.range(1, tf.shape(inputs)[1] + 1)[:, None]
         return inputs + tf.cumsum(inputs, 1) / tf.cast(counts, inputs.dtype)
@@ -163,8 +160,6 @@ def test_a_layer_with_a_step_streams(tmp_path):
 
 
 class TiedLogits(KERAS.Layer):
-    """Has the weights of another layer, and no configuration."""
-
     def __init__(self, embedding):
         super().__init__()
         self.embedding = embedding
@@ -201,11 +196,6 @@ def test_wrong_models_and_states_are_refused():
             streaming.step(model, tokens, wrong)
 
 
-def lambdas(inputs, **arguments):
-    layer = layers.LambdaLayer(4, num_heads=1, scope=3, causal=True, name="own")
-    return layer(inputs, **arguments)
-
-
 def summed(inputs):
     return tf.cumsum(inputs, axis=1)
 
@@ -214,18 +204,13 @@ def shifted(inputs):
     return tf.pad(inputs, [[0, 0], [7, 0], [0, 0]])[:, :-7]
 
 
-def behind_zeros(inputs):
-    """No weight has been trained, and zeros have any sum."""
-    x = KERAS.Dense(4, kernel_initializer="zeros")(inputs)
-    return KERAS.Activation(summed, name="own")(x)
-
-
 TWICE = {"call": lambda self, inputs, context=None: 2 * inputs}
 TwiceLayer = type("TwiceLayer", (layers.LambdaLayer,), TWICE)
 OWN = {"name": "own"}
+LOCAL = {"num_heads": 1, "scope": 3, **OWN}
 # What is computed of inputs; where the layer is not called "own", its name.
 REFUSED = {
-    "not causal": layers.LambdaLayer(4, num_heads=1, scope=3, **OWN),
+    "not causal": layers.LambdaLayer(4, **LOCAL),
     "strides": layers.LambdaConv(4, 3, padding="causal", strides=2, **OWN),
     "same": KERAS.Conv1D(4, 3, padding="same", **OWN),
     "pooling": KERAS.GlobalAveragePooling1D(**OWN),
@@ -236,12 +221,17 @@ REFUSED = {
     ),
     "far away": KERAS.Activation(shifted, **OWN),
     "by position": KERAS.PReLU(**OWN),
-    "zeros": behind_zeros,
-    "context": lambda x: lambdas(x, context=2 * x),
-    "mask": lambda x: lambdas(x, attention_mask=np.eye(8)),
+    # No weight has been trained, and zeros have any sum.
+    "zeros": lambda x: KERAS.Activation(summed, **OWN)(
+        KERAS.Dense(4, kernel_initializer="zeros")(x)
+    ),
+    "context": lambda x: layers.LambdaLayer(4, causal=True, **LOCAL)(x, 2 * x),
+    "mask": lambda x: layers.LambdaLayer(4, causal=True, **LOCAL)(
+        x, attention_mask=np.eye(8)
+    ),
     "array": lambda x: x + np.ones([8, 4], "float32"),
     "inside": lambda x: tf.keras.Model(x, KERAS.Flatten(**OWN)(x))(x),
-    "call": TwiceLayer(4, num_heads=1, scope=3, causal=True, **OWN),
+    "call": TwiceLayer(4, causal=True, **LOCAL),
 }
 
 

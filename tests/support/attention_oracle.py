@@ -47,8 +47,8 @@ def relative_attention(
             "embeddings" [*relative, k, 1], or "axis1_embedding" [relative, k,
             1] and so on, or none.
         axis: the axis of the inputs along which positions see each other.
-        attention_mask: [n, m] or [b, n, m]; 1 = may interact; coordinates
-            along `axis` if there is one.
+        attention_mask: as that of `oracle.lambda_layer`; coordinates along
+            `axis` if there is one.
         context_mask: [b, *spatial]; 1 = real.
     """
     sizes = inputs.shape[1:-1]
@@ -74,8 +74,10 @@ def relative_attention(
             return True
         if axis is not None:
             n, m = places[n][axis - 1], positions[m][axis - 1]
-        own = attention_mask[b] if attention_mask.ndim == 3 else attention_mask
-        return own[n, m]
+        own = attention_mask
+        if own.ndim == 3:
+            own = own[b % len(own)]
+        return own[n % len(own), m]
 
     def seen(b, n, m):
         """The embedding (or 0) if query n may see m, else None."""

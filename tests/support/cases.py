@@ -159,8 +159,13 @@ CASES = [
 ]
 
 
-# All rows in four models, for tests that are dear.
-in_parts = pytest.mark.parametrize("rows", [CASES[i::4] for i in range(4)])
+# All rows in four models, for tests that are dear; every algorithm in one.
+PARTS = [CASES[i::4] for i in range(4)]
+_DEEP = {"scope": 3, "intra_depth": 2}
+ALGORITHMS = [
+    _lambda(name, _IMAGE, 8, **_DEEP, implementation=name)
+    for name in ops.implementations(2)
+]
 
 
 def joint(rows=CASES, free=False):
@@ -174,7 +179,6 @@ def joint(rows=CASES, free=False):
 
 
 def joint_data(batch=2, seed=0, rows=CASES):
-    """Tensors for that model."""
     return {
         f"{case.name}_{name}": tf.constant(value)
         for case in rows

@@ -49,7 +49,6 @@ def assert_close(actual, expected, tolerance, name=""):
 
 
 def assert_each_close(actual, expected, tolerance):
-    """`assert_close` of each value of two sequences."""
     for ours, theirs in zip(actual, expected, strict=True):
         assert_close(ours, theirs, tolerance)
 
@@ -238,18 +237,6 @@ def assert_equals_oracle(layer, arguments, rng, training=False, jointly=False):
         assert abs(found - wanted) <= tolerance * scale, (
             f"gradient of {sorted(group)}: {found} against {wanted}"
         )
-
-
-def largest_tensor(function, *shapes):
-    """Elements of the largest tensor of known size in a function's graph."""
-    traced = tf.function(function, autograph=False, jit_compile=False)
-    graph = traced.get_concrete_function(*map(tf.TensorSpec, shapes)).graph
-    return max(
-        tensor.shape.num_elements() or 0
-        for operation in graph.get_operations()
-        for tensor in operation.outputs
-        if tensor.shape.rank is not None
-    )
 
 
 def plain(config):

@@ -78,13 +78,11 @@ def write_file(path, contents):
 
 
 def write_parts(folder, **contents):
-    """A file of records for each part, by its name."""
     for part, examples in contents.items():
         write_file(folder / f"{part}.tfrecord", examples)
 
 
 def write_files(folder, contents):
-    """Files by their names below a folder, which need not be there."""
     for name, content in contents.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)

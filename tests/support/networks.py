@@ -62,7 +62,6 @@ def some_images(*shape):
 
 
 def arrays(model):
-    """The weights of a model by name, as they are now."""
     named = models.named_weights(model)
     return {name: np.array(weight) for name, weight in named.items()}
 

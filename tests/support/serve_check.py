@@ -12,7 +12,6 @@ SOURCE = pathlib.Path(__file__).with_name("serve_check.cc")
 
 
 def build(folder):
-    """Builds the program, in 20 seconds, or finds it; returns its path."""
     inputs = SOURCE.read_bytes() + tf.__version__.encode()
     program = folder / hashlib.sha256(inputs).hexdigest()[:16]
     if not program.exists():

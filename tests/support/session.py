@@ -104,7 +104,6 @@ def two_replicas():
 
 @pytest.fixture(scope="session")
 def small_run(tmp_path_factory):
-    """A finished run: its folder and its Keras model."""
     return write_run(tmp_path_factory.mktemp("runs") / "20250101-000000")
 
 

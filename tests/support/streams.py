@@ -14,7 +14,6 @@ TOKENS, LENGTH = 13, 24
 
 
 def in_pieces(step, state, inputs, pieces):
-    """The outputs of all pieces of a sequence, and the last state."""
     assert sum(pieces) == inputs.shape[1]
     outputs, begin = [], 0
     for length in pieces:
@@ -25,7 +24,6 @@ def in_pieces(step, state, inputs, pieces):
 
 
 def draw_inputs(seed, model, length=LENGTH):
-    """Two sequences for a model."""
     rng = np.random.default_rng(seed)
     shape = (2, length, *model.inputs[0].shape[2:])
     if len(shape) == 2:
@@ -43,7 +41,6 @@ def assert_streams(model, inputs, pieces, tolerance):
 
 
 def language_model(length=None, activation=None, dtype=None):
-    """A small model of tokens."""
     tf.keras.utils.set_random_seed(7)
     tokens = tf.keras.Input((length,), dtype="int32")
     x = KERAS.Embedding(TOKENS, 8, dtype=dtype)(tokens)

@@ -34,7 +34,6 @@ def image(height, width):
 
 @functools.cache
 def weights(spec):
-    """The golden weights by our names."""
     return from_timm(state_dict(spec), spec)
 
 
