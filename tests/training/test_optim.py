@@ -20,7 +20,7 @@ WITHOUT |= {"batch_size": 4, "label_smoothing": 0.1, "momentum": 0.8}
 
 
 def take_steps(strategy, batches, **fields):
-    """Kernel and bias before and after `update_step`, and the optimizer."""
+    """Kernel and bias before `update_step`, and the state after it."""
     recipe = training.Recipe(**{**WITHOUT, **fields})
     with strategy.scope():
         tf.keras.utils.set_random_seed(1)
@@ -32,21 +32,22 @@ def take_steps(strategy, batches, **fields):
         state = TrainState(model, optimizer, Averages(model, recipe.ema_decay))
         step = update_step(state, recipe)
     before = model.get_weights()
+
     replicas = strategy.num_replicas_in_sync
 
-    def on_replica(images, labels, number):
+    def on_replica(*batch):
         mine = tf.distribute.get_replica_context().replica_id_in_sync_group
-        parts = [tf.split(x, replicas) for x in (images, labels)]
-        return step(*(tf.gather(part, mine) for part in parts), number)
+        parts = [tf.gather(tf.split(x, replicas), mine) for x in batch[:2]]
+        return step(*parts, batch[2])
 
     def run(*batch):
         strategy.run(on_replica, args=batch)
 
     if replicas > 1:  # One takes its steps without a graph.
         run = tf.function(run)
-    for number, (images, labels) in enumerate(batches):
-        run(images, labels, tf.constant(number, tf.int64))
-    return before, model.get_weights(), optimizer
+    for number, batch in enumerate(batches):
+        run(*batch, tf.constant(number, tf.int64))
+    return before, state
 
 
 def random_batches(rng, number=STEPS):
@@ -58,7 +59,6 @@ def random_batches(rng, number=STEPS):
 
 # What is added to the weights in step t, of a gradient g and what is kept.
 def sgd(t, g, kept):
-    """As the docstring of `recipe_optimizer` has it: the rate is in m."""
     rate = 0.15 * (1 + np.cos(np.pi * t / STEPS))
     kept["m"] = 0.8 * kept["m"] - rate * g
     return kept["m"]
@@ -96,12 +96,13 @@ def strategy(request):
 @pytest.mark.parametrize("bound", [0.0, 0.1])
 @pytest.mark.parametrize("rule", RULES)
 def test_a_penalty_counts_once_for_each_batch(rng, strategy, rule, bound):
-    """However many replicas there are; all gradients are clipped together."""
+    """However many replicas; gradients are clipped together, and averaged."""
     changes, tolerance = RULES[rule]
     batches = random_batches(rng)
     fields = {"optimizer": rule.__name__, "global_clipnorm": bound, **changes}
-    before, trained, optimizer = take_steps(strategy, batches, **fields)
+    before, state = take_steps(strategy, batches, ema_decay=0.3, **fields)
     weights, kept = np.vstack(before), collections.defaultdict(float)
+    averages = weights
     for t, (images, labels) in enumerate(batches):
         pixels = np.insert(images.reshape(4, 3), 3, 1.0, axis=1)
         odds = np.exp(pixels @ weights)
@@ -111,7 +112,14 @@ def test_a_penalty_counts_once_for_each_batch(rng, strategy, rule, bound):
         norm = np.linalg.norm(gradient)
         gradient *= min(1.0, (bound or norm) / norm)
         weights = weights + rule(t, gradient, kept)
+        decay = min(0.3, (2 + t) / (11 + t))
+        averages = decay * averages + (1 - decay) * weights
+    trained, optimizer = state.model.get_weights(), state.optimizer
     assert_same(np.vstack(trained), weights, tolerance, tolerance / 10)
+    with state.averages.applied():
+        found = np.vstack(state.model.get_weights())
+    assert_same(found, averages, tolerance, tolerance / 10)
+    assert_same(state.model.get_weights(), trained)
     again = type(optimizer).from_config(optimizer.get_config())
     assert again.get_config() == optimizer.get_config()
 
@@ -120,52 +128,32 @@ def test_float16_skips_an_overflow_and_cancels_its_scale(rng):
     strategy = tf.distribute.get_strategy()
     ((images, labels), good) = random_batches(rng, 2)
     images[0] = np.inf
-    bad, fields = (images, labels), {"learning_rate": 0.1}
-    _, expected, _ = take_steps(strategy, [good], **fields)
+    batches, fields = [(images, labels), good], {"learning_rate": 0.1}
+    _, expected = take_steps(strategy, [good], **fields)
     fields["precision"] = "mixed_float16"
-    _, trained, optimizer = take_steps(strategy, [bad, good], **fields)
-    assert_same(trained, expected, rtol=1e-5, atol=1e-6)
-    assert float(scale_loss(optimizer, tf.constant(1.0))) == 2.0**14
+    _, state = take_steps(strategy, batches, **fields)
+    weights = state.model.get_weights()
+    assert_same(weights, expected.model.get_weights(), rtol=1e-5, atol=1e-6)
+    assert float(scale_loss(state.optimizer, tf.constant(1.0))) == 2.0**14
 
 
-@pytest.mark.parametrize("is_shared", [False, True])
-def test_averages_follow_their_formula_in_every_replica(strategy, is_shared):
-    """After 50 updates in which the weight is the update: 44.9 (0.9999).
-
-    Statistics are averaged like weights, shared by the replicas or not.
-    """
-    with strategy.scope():
-        norm = tf.keras.layers.BatchNormalization(synchronized=is_shared)
-        layers = [tf.keras.Input((3,)), tf.keras.layers.Dense(5), norm]
-        model = tf.keras.Sequential(layers)
+def test_statistics_that_replicas_do_not_share_are_averaged(two_replicas):
+    with two_replicas.scope():
+        norm = tf.keras.layers.BatchNormalization()
+        model = tf.keras.Sequential([tf.keras.Input((3,)), norm])
         averages = Averages(model, 0.9999)
-        for weight in [*averages.weights, *averages.variables]:
-            weight.assign(tf.zeros(weight.shape))
+    before = model.get_weights()
 
     @tf.function
-    def update(number):
+    def update():
         for weight in averages.weights:
             weight.assign_add(tf.ones(weight.shape))
-        averages.update(number)
+        averages.update(1)
 
-    for number in range(1, 51):
-        strategy.run(update, args=(tf.constant(number),))
+    two_replicas.run(update)
     with averages.applied():
-        assert averages.is_swapped
-        for weight in model.get_weights():
-            np.testing.assert_allclose(weight, 44.9, rtol=1e-4)
-    assert not averages.is_swapped
-    np.testing.assert_allclose(model.get_weights()[0], 50.0)
-
-
-def test_without_a_decay_there_are_no_averages():
-    model = tf.keras.Sequential(
-        [tf.keras.Input((3,)), tf.keras.layers.Dense(5)]
-    )
-    averages = Averages(model, 0.0)
-    averages.update(1)
-    averages.swap()
-    assert averages.variables == []
+        expected = [weight + 1 - 2 / 11 for weight in before]
+        assert_same(model.get_weights(), expected, rtol=1e-6)
     with pytest.raises(ValueError, match=r"`decay` must be .*\[0, 1\)"):
         Averages(model, 1.0)
 
@@ -184,14 +172,11 @@ def test_rates_at_every_step():
         assert float(schedule(step)) == pytest.approx(0.1 * 0.99**stairs)
     with pytest.raises(ValueError, match=r"`shape` must be .*'linear'"):
         training.WarmupSchedule(0.1, 10, shape="linear")
-
-
-def test_paper_rate_of_batch_4096():
+    # The paper's for a batch of 4096; one can be absolute.
     recipe = training.Recipe(batch_size=4096, epochs=90, warmup_epochs=5.0)
     schedule = training.recipe_schedule(recipe, 312)
     assert schedule.peak == pytest.approx(1.6)
     assert (schedule.warmup_steps, schedule.num_steps) == (5 * 312, 90 * 312)
-    # A rate can be absolute, and a warm-up ends with the run.
     recipe = training.Recipe(epochs=2, learning_rate=2.5e-3, base_batch_size=0)
     schedule = training.recipe_schedule(recipe, 10)
     assert schedule.peak == pytest.approx(2.5e-3)

@@ -40,25 +40,25 @@ def decoded(content, channels):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("channels", "mode"), [(3, "RGB"), (1, "L")])
-def test_pixels_are_those_that_pillow_gives(channels, mode):
-    pillow = require("PIL.Image", extra="data")
-    off = {}
+def test_pixels_are_those_that_pillow_gives():
+    pillow, off = require("PIL.Image", extra="data"), {}
     kinds = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF")
     modes = ("1", "L", "P", "RGB", "RGBA", "CMYK")
-    for kind, written in itertools.product(kinds, modes):
+    for kind, mode in itertools.product(kinds, modes):
         try:
-            content = encode(written, kind)
+            content = encode(mode, kind)
         except (OSError, ValueError):  # Pillow writes no such file.
             continue
-        image = pillow.open(io.BytesIO(content)).convert(mode)
-        right = np.asarray(image, int).reshape(27, 24, channels)
-        found = decoded(content, channels)
-        off[kind, written] = 999 if found is None else abs(found - right).mean()
-    assert len(off) > 20
+        for channels, wanted in ((3, "RGB"), (1, "L")):
+            image = pillow.open(io.BytesIO(content)).convert(wanted)
+            right = np.asarray(image, int).reshape(27, 24, channels)
+            found = decoded(content, channels)
+            error = 999 if found is None else abs(found - right).mean()
+            off[kind, mode, channels] = error
+    assert len(off) > 40
     assert {name: error for name, error in off.items() if error > 1} == {}
     # Pillow opens no other format: an EPS file would start Ghostscript.
-    assert decoded(encode("RGB", "EPS"), channels) is None
+    assert decoded(encode("RGB", "EPS"), 3) is None
 
 
 def test_a_cut_jpeg_and_a_header_that_promises_too_much_are_bad():
@@ -69,15 +69,14 @@ def test_a_cut_jpeg_and_a_header_that_promises_too_much_are_bad():
             with pytest.raises(tf.errors.InvalidArgumentError):
                 image.crop([top, 0, 4, 4])
         assert decoded(content[:size], 3) is None
-    content = bytearray(png([1, 2, 3]))
-    content[16:24] = struct.pack(">II", 40_000, 40_000)
-    assert decoded(bytes(content), 3) is None
+    sides = struct.pack(">II", 40_000, 40_000)
+    content = png([1, 2, 3])
+    assert decoded(content[:16] + sides + content[24:], 3) is None
 
 
 def test_names_with_spaces_at_their_ends_are_read_and_checked(tmp_path, capsys):
     names = [f"{kind}/{i}.png " for kind in ("cat ", "dog") for i in range(10)]
     write_files(tmp_path, dict.fromkeys(names, png([1, 2, 3])))
-    write_files(tmp_path, {"cat /.ipynb_checkpoints/0.png": b""})  # Hidden.
     assert read_folder(str(tmp_path), 0.0).classes == ("cat", "dog")
     assert cli.main(["check", str(tmp_path)]) == 0
     (tmp_path / names[2]).write_bytes(b"a text")

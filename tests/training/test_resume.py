@@ -1,41 +1,240 @@
-"""Real processes that are stopped and killed, and go on to the same end."""
+"""Runs that are stopped, killed, damaged or extended lose nothing."""
 
+import dataclasses
 import json
+import os
 import pathlib
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
+from unittest import mock
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
-from lambdanet_tf.runs import RunFolder
+from lambdanet_tf import data
+from lambdanet_tf import training
+from lambdanet_tf.arguments import UserError
+from lambdanet_tf.environment import KERAS_3
+from lambdanet_tf.training import RunFolder
+from lambdanet_tf.training import devices
+from lambdanet_tf.training import loop
+from lambdanet_tf.training import record
+from lambdanet_tf.training import steps
 from lambdanet_tf.training.state import newest_checkpoint
 from tests.support.arrays import assert_same
+from tests.support.smoke_run import assert_same_end
 from tests.support.smoke_run import metrics_rows
+from tests.support.smoke_run import run_smoke
 from tests.support.smoke_run import weights
-from tests.training.train_process import Process
-from tests.training.train_process import clusters
 
 pytestmark = pytest.mark.slow
-TRAIN = pathlib.Path(__file__).parents[2] / "train.py"
+
+
+def stop(*arguments):
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_stopped_run_ends_as_if_it_had_not_been(finished_run, tmp_path):
+    """Stopped by a real signal; resumed with several steps in a call."""
+    trained = []
+
+    def interrupt(model, row):
+        trained.extend(model.get_weights())
+        stop()
+
+    before = signal.getsignal(signal.SIGTERM)
+    tmp_path = tmp_path / "my runs"
+    message = f"at step 20. The same command .* --run-dir '{tmp_path}"
+    with pytest.raises(training.Stopped, match=message):
+        run_smoke(tmp_path, on_epoch=interrupt)
+    assert signal.getsignal(signal.SIGTERM) == before
+    folder = RunFolder(tmp_path / "run")
+    assert folder.read().status == "stopped"
+    assert np.any(weights(folder)[0] != trained[0])  # averages
+    with pytest.raises(ValueError, match="is 'stopped'. Let it finish"):
+        folder.read().require_finished()
+    run_smoke(tmp_path, {"steps_per_execution": 7, "checkpoint_steps": 15})
+    assert_same_end(folder, finished_run)
+
+
+def test_a_stop_before_the_first_step_is_obeyed_at_once(tmp_path, monkeypatch):
+    """Also in a download, which swallows exceptions."""
+
+    def work(*arguments):
+        try:
+            stop()
+            time.sleep(0.1)
+        except Exception as error:
+            raise ValueError("Cannot download") from error
+        raise AssertionError("the signal was only noted")
+
+    for place, name in ((data, "load_images"), (loop, "training_step")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, work)
+            with pytest.raises(training.Stopped):
+                run_smoke(tmp_path / name)
+
+
+def test_a_stop_after_the_result_is_none(tmp_path, monkeypatch):
+    write = RunFolder.write
+
+    def write_and_stop(folder, run):
+        write(folder, run)
+        if run.status == "finished":
+            stop()
+
+    monkeypatch.setattr(RunFolder, "write", write_and_stop)
+    assert run_smoke(tmp_path, epochs=1).read().status == "finished"
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_an_end_by_any_error_is_recorded(tmp_path, monkeypatch, error):
+    """Also while a stopped run is saved."""
+    save = mock.Mock(side_effect=[None, error("no space")])
+    monkeypatch.setattr(loop.TrainState, "save", save)
+    with pytest.raises(error, match="no space"):
+        run_smoke(tmp_path, on_epoch=stop)
+    assert RunFolder(tmp_path / "run").read().status == "stopped"
+
+
+def test_only_the_chief_leaves_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(devices, "is_chief", lambda: False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(loop, "write_report", None)  # It is not called.
+    run_smoke(tmp_path, epochs=1)
+    # TensorFlow itself writes what it converts, until the process ends.
+    assert set(tmp_path.iterdir()) == set(tmp_path.glob("__autograph*"))
+
+
+def test_a_run_that_lost_a_device_can_be_resumed(tmp_path, monkeypatch):
+    error = tf.errors.UnavailableError(
+        None, None, "{{node x}} Socket closed\nDetails"
+    )
+    monkeypatch.setattr(loop, "training_step", mock.Mock(side_effect=error))
+    with pytest.raises(training.Stopped, match="lost: Socket closed\nThe same"):
+        run_smoke(tmp_path)
+    folder = RunFolder(tmp_path / "run")
+    assert folder.read().status == "stopped"
+    assert not folder.exists("checkpoints")
+
+
+LOST = {0: "Aborted Unavailable"}
+LOST[2] = "Aborted Cancelled Internal FailedPrecondition DeadlineExceeded"
+OTHER = {0: "Cancelled Internal", 2: "InvalidArgument ResourceExhausted"}
+
+
+@pytest.mark.parametrize("workers", LOST)
+def test_which_errors_say_that_a_worker_is_lost(monkeypatch, workers):
+    """Also as the cause of what is said of a file or a TPU."""
+    monkeypatch.setattr(devices, "number_of_workers", lambda: workers)
+    for kind in f"{LOST[workers]} {OTHER[workers]}".split():
+        error = getattr(tf.errors, f"{kind}Error")(None, None, "gone")
+        for raised, cause in ((error, None), (UserError("gone"), error)):
+            is_lost = kind in LOST[workers]
+            seen = training.Stopped if is_lost else type(raised)
+            with pytest.raises(seen, match="gone"), devices.lost_device_stops():
+                raise raised from cause
+
+
+def test_a_finished_run_that_goes_on_keeps_what_it_has(
+    finished_run, tmp_path, monkeypatch
+):
+    """Stopped in its test, given more epochs, and without its checkpoint."""
+    folder, calls, said = RunFolder(tmp_path / "run"), [], []
+    shutil.copytree(finished_run.path, folder.path)
+
+    def evaluate(batch):
+        calls.append(batch)
+        stop()
+        return tf.zeros([4]), tf.zeros([64, 10])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "evaluation_step", lambda model: evaluate)
+        with pytest.raises(training.Stopped, match=r"at step 40\. The same"):
+            run_smoke(tmp_path)
+    assert len(calls) == 1
+    assert folder.read().status == "stopped"
+    assert folder.read().metrics == finished_run.read().metrics
+    os.remove(folder.file("best.weights.npz"))  # The checkpoint has them.
+    assert_same_end(run_smoke(tmp_path), finished_run)
+
+    # From its last step on it is a run of so many epochs.
+    rows = metrics_rows(run_smoke(tmp_path, say=said.append, epochs=3))
+    assert "Resuming at step 40." in said
+    assert rows[:2] == metrics_rows(finished_run)
+    assert rows[2]["step"] == "60"
+    recipe = training.resolve("smoke", {"epochs": 3})
+    schedule = training.recipe_schedule(recipe, 20)
+    assert float(rows[2]["learning_rate"]) == float(schedule(59))
+    with pytest.raises(ValueError, match=r"epochs is 3, not 2.*can grow"):
+        run_smoke(tmp_path)
+
+    best = weights(folder)
+    shutil.rmtree(folder.file("checkpoints"))
+    with pytest.raises(UserError, match="weights, but no checkpoint"):
+        run_smoke(tmp_path, epochs=4)
+    assert_same(weights(folder), best)
+
+
+def test_a_run_goes_on_with_its_own_images_and_keras(finished_run, tmp_path):
+    """Else it trains on what it was tested on; but a set may be moved."""
+    images, run = data.load_digits(), finished_run.read()
+    record.check_same_images(run, images)
+    for was in ({"splits": {"train": 3}}, {"classes": (*"1023456789",)}):
+        with pytest.raises(ValueError, match="begun with other images"):
+            record.check_same_images(dataclasses.replace(run, **was), images)
+    folder = RunFolder(tmp_path)
+    options = training.RunOptions(run_dir=folder.path)
+    recipe = training.resolve("smoke", {"data": "folder:a"})
+    run = dataclasses.replace(run, recipe=recipe.to_dict())
+    folder.write(run)
+    moved = dataclasses.replace(recipe, data="folder:b/a/")
+    assert record.former_run(moved, options) == (folder.read(), "")
+    another = dataclasses.replace(recipe, data="records:a")
+    with pytest.raises(ValueError, match="another recipe: data is 'folder"):
+        record.former_run(another, options)
+    versions = {"keras": "tf_keras 2.0" if KERAS_3 else "keras 3.0"}
+    folder.write(dataclasses.replace(run, versions=versions))
+    with pytest.raises(ValueError, match="TF_USE_LEGACY_KERAS=[01]"):
+        record.former_run(recipe, options)
+
+
+def test_a_loss_that_is_not_finite_names_the_good_weights(tmp_path):
+    """The weights are spoiled after the first epoch; its best ones stay."""
+
+    def spoil(model, row):
+        model.set_weights([np.nan * weight for weight in model.get_weights()])
+
+    with pytest.raises(training.NotFinite, match="of epoch 1, are in .*best"):
+        run_smoke(tmp_path, on_epoch=spoil)
+    folder = RunFolder(tmp_path / "run")
+    assert folder.read().status == "failed"
+    assert all(np.all(np.isfinite(w)) for w in weights(folder))
 
 
 @pytest.fixture
-def start(tmp_path):
+def start():
     """Starts runs in a folder, which do not outlive the test."""
     processes = []
 
-    def start_one(folder, flags, **environment):
-        command = f"--recipe smoke --run-dir {folder} {flags}".split()
-        output = tmp_path / f"output{len(processes)}.txt"
-        processes.append(Process(output, *command, **environment))
+    def start_one(run, flags, **environment):
+        script = pathlib.Path(__file__).parents[2] / "train.py"
+        words = [sys.executable, script, "--recipe=smoke", f"--run-dir={run}"]
+        environment = {**os.environ, **environment}
+        words += flags.split()
+        processes.append(subprocess.Popen(words, env=environment))
         return processes[-1]
 
     yield start_one
     for process in processes:
-        process.send(signal.SIGKILL)
+        process.kill()
+        process.wait()
 
 
 def step_of(folder):
@@ -48,6 +247,16 @@ def step_of(folder):
     return json.loads(text)["step"]
 
 
+def wait_for(process, run, step):
+    """Waits until a running process has saved a step."""
+    for _ in range(20_000):
+        if step_of(run) >= step:
+            return
+        assert process.poll() is None
+        time.sleep(0.02)
+    pytest.fail(f"no step {step}")
+
+
 def figures(folder):
     """The lines of metrics.csv without what depends on the clock."""
     rows = metrics_rows(RunFolder(folder))
@@ -56,72 +265,69 @@ def figures(folder):
     return rows
 
 
-def is_finished(folder):
-    return (folder / "run.json").exists() and (
-        RunFolder(folder).read().status == "finished"
-    )
+def test_stopped_and_killed_runs_end_with_the_same_bits(start, tmp_path, rng):
+    """One in peace; one gets SIGTERM, SIGKILL as it saves, and one later.
 
-
-def test_stopped_and_killed_runs_end_with_the_same_bits(start, tmp_path):
-    """One in peace; one gets SIGTERM, SIGKILL as it saves, and one later."""
+    SIGTERM comes before and while TensorFlow is imported, and in the run.
+    """
     flags = "--epochs 5 --checkpoint-steps 7 --deterministic --dropout-rate 0.3"
     peace, war = tmp_path / "peace", tmp_path / "war"
     peaceful = start(peace, flags)
-
-    first = start(war, flags)
-    first.wait_for(lambda: step_of(war) >= 14)
-    first.send(signal.SIGTERM)
-    code, output = first.end()
-    assert code == 75, output
-
-    for pause in (0.0, 0.2):
-        begun = step_of(war)
+    for moment in (0.3, rng.uniform(1, 10), None):
         process = start(war, flags)
-        process.wait_for(lambda begun=begun: step_of(war) > begun)
+        if moment:
+            time.sleep(moment)
+        else:
+            wait_for(process, war, 14)
+        process.terminate()
+        assert process.wait(900) == 75
+    for pause in (0.0, 0.2):
+        process = start(war, flags)
+        wait_for(process, war, step_of(war) + 1)
         time.sleep(pause)
-        process.send(signal.SIGKILL)
-        assert process.end()[0] == -signal.SIGKILL
+        process.kill()
+        assert process.wait(900) == -signal.SIGKILL
         assert RunFolder(war).read().status == "running"
-
-    code, output = start(war, flags).end()
-    assert code == 0, output
-    code, output = peaceful.end()
-    assert code == 0, output
-
+    assert start(war, flags).wait(900) == peaceful.wait(900) == 0
     assert figures(war) == figures(peace)
     assert_same(weights(RunFolder(war)), weights(RunFolder(peace)))
 
 
 @pytest.mark.once
-def test_a_signal_at_any_moment_ends_with_75_or_the_result(tmp_path, rng):
-    """Before TensorFlow is imported, while it is, and in a run."""
-    run = tmp_path / "run"
-    command = [sys.executable, TRAIN, "--recipe=smoke", f"--run-dir={run}"]
-    for moment in (0.3, *rng.uniform(1, 40, 2)):
-        process = subprocess.Popen(command)
-        time.sleep(moment)
-        process.send_signal(signal.SIGTERM)
-        code = process.wait(timeout=600)
-        assert code == 75 or (code == 0 and is_finished(run)), moment
-    assert subprocess.call(command) == 0
-    assert is_finished(run)
-
-
-@pytest.mark.once
-def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path, rng):
-    """The others end with 75, for a supervisor to start them again."""
+def test_workers_stop_together_and_come_back_to_the_result(
+    start, tmp_path, rng, capfd
+):
+    """A signal to one stops all; when one is killed, the others end with 75."""
     run = tmp_path / "run"
     flags = "--epochs 6 --batch-size 48 --learning-rate 2 --checkpoint-steps 1"
-    workers = [start(run, flags, TF_CONFIG=task) for task in clusters(3)]
-    workers[0].wait_for(lambda: step_of(run) > 8)
+
+    def start_workers():
+        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+        hosts = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+        for each in sockets:
+            each.close()
+        tasks = [{"type": "worker", "index": i} for i in range(3)]
+        cluster = {"worker": hosts}
+        texts = [json.dumps({"cluster": cluster, "task": x}) for x in tasks]
+        return [start(run, flags, TF_CONFIG=text) for text in texts]
+
+    workers = start_workers()
+    wait_for(workers[0], run, 1)
+    workers[1].terminate()
+    assert [worker.wait(900) for worker in workers] == [75] * 3
+    assert "The chief prints, which is another one." in capfd.readouterr().out
+    assert RunFolder(run).read().status == "stopped"
+
+    workers = start_workers()
+    wait_for(workers[0], run, step_of(run) + 8)
     time.sleep(rng.uniform(0, 1))  # A checkpoint is written at every step.
-    workers[-1].send(signal.SIGKILL)
-    for code, output in [worker.end() for worker in workers[:-1]]:
-        assert code == 75, output
-        assert "a machine or a device was lost: " in output
-    workers = [start(run, flags, TF_CONFIG=task) for task in clusters(3)]
-    ends = [process.end() for process in workers]
-    assert [code for code, _ in ends] == [0, 0, 0], ends
+    workers[-1].kill()
+    assert [worker.wait(900) for worker in workers[:-1]] == [75] * 2
+    lost = "a machine or a device was lost: "
+    assert capfd.readouterr().err.count(lost) == 2
+
+    workers = start_workers()
+    assert [worker.wait(900) for worker in workers] == [0] * 3
     metrics = RunFolder(run).read().metrics
     assert metrics["test_images"] == 359
     assert metrics["device"] == "3 CPUs on 3 machines"
@@ -129,15 +335,3 @@ def test_workers_go_on_when_one_was_killed_and_came_back(start, tmp_path, rng):
     wrong = (run / "wrong_images.csv").read_text().count("\n") - 1
     assert wrong == round(359 * (1 - metrics["accuracy"]))  # Of all workers.
     assert [row["epoch"] for row in figures(run)] == [*"123456"]
-
-
-@pytest.mark.once
-def test_a_signal_to_one_worker_stops_all(start, tmp_path):
-    run, flags = tmp_path / "run", "--epochs 200 --checkpoint-steps 1"
-    processes = [start(run, flags, TF_CONFIG=each) for each in clusters(2)]
-    processes[0].wait_for(lambda: step_of(run) > 0)
-    processes[1].send(signal.SIGTERM)
-    ends = [process.end() for process in processes]
-    assert [code for code, _ in ends] == [75, 75], ends
-    assert "The chief prints, which is another one." in ends[1][1]
-    assert RunFolder(run).read().status == "stopped"

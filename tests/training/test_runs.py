@@ -4,17 +4,21 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import time
 from unittest import mock
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf import training
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.runs import newest_run
+from lambdanet_tf.training.state import TrainState
+from lambdanet_tf.training.state import newest_checkpoint
+from tests.support.arrays import assert_same
 
 
 @pytest.fixture
@@ -22,9 +26,9 @@ def folder(tmp_path):
     return RunFolder(tmp_path / "runs" / "run")
 
 
-def claim(folder):
+def claim(path):
     """Claims a folder and gives it back."""
-    with folder.claim():
+    with RunFolder(path).claim():
         pass
 
 
@@ -34,36 +38,21 @@ def test_folders_are_named_by_time_and_told_apart(tmp_path):
         assert len({*paths}) == 9
         assert paths == sorted(paths)
         assert paths[0].startswith(f"{base}/{time.strftime('%Y%m%d')}-")
-        claim(RunFolder(paths[0]))
+        claim(paths[0])
 
 
-def test_one_process_trains_in_a_folder(folder):
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        with folder.claim():
-            os.write(write, b"claimed")
-            time.sleep(600)
-        os._exit(0)
-    try:
-        assert os.read(read, 100) == b"claimed"
-        with pytest.raises(ValueError, match="Another process writes to .*run"):
-            claim(folder)
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    claim(folder)  # The lock of a dead process holds nobody up.
+def test_one_process_trains_in_a_folder_that_is_a_run_or_empty(folder):
+    writes = pytest.raises(ValueError, match="Another process writes to .*run")
+    with folder.claim(), writes:
+        claim(folder.path)
+    claim(folder.path)
     assert os.listdir(folder.path) == []
-
-
-def test_a_folder_that_cannot_be_claimed_is_named_and_left_alone(tmp_path):
-    (tmp_path / "cat.jpg").write_bytes(b"a picture")
+    pathlib.Path(folder.file("cat.jpg")).write_bytes(b"a picture")
     with pytest.raises(ValueError, match="no run.json, but cat.jpg. Choose a"):
-        claim(RunFolder(tmp_path))
-    assert os.listdir(tmp_path) == ["cat.jpg"]
-    folder = RunFolder(tmp_path / "cat.jpg" / "run")
+        claim(folder.path)
+    assert os.listdir(folder.path) == ["cat.jpg"]
     with pytest.raises(OSError, match="Cannot write .*jpg/run: "):
-        claim(folder)
+        claim(folder.file("cat.jpg/run"))
 
 
 def test_a_failed_write_keeps_the_former_file(folder, monkeypatch):
@@ -76,26 +65,17 @@ def test_a_failed_write_keeps_the_former_file(folder, monkeypatch):
     assert pathlib.Path(folder.file("report.md")).read_text() == "old"
 
 
-@pytest.mark.parametrize(
-    ("written", "message"),
-    [
-        (None, "is not the folder of a run: it has no run.json"),
-        ("{", "run.json does not describe a run"),
-        ("{}", "run.json does not describe a run"),
-        ({"metrics": None}, r"run\.json .*`metrics`"),
-        ({"arguments": [1]}, r"run\.json .*`arguments`"),
-        ({"another": 1}, r"run\.json .*another"),
-    ],
-)
-def test_foreign_folders(folder, written, message):
+def test_foreign_folders(folder):
     """Without run.json, or with another text or other fields in it."""
-    if isinstance(written, dict):
-        fields = {"model": "LambdaResNetSmall", "arguments": {}, "classes": []}
-        written = json.dumps({"status": "running", **fields, **written})
-    if written is not None:
-        folder.write_text("run.json", written)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match="of a run: it has no run.json"):
         folder.read()
+    run = {"status": "running", "model": "M", "arguments": {}, "classes": []}
+    for changes in ({"metrics": None}, {"arguments": [1]}, {"another": 1}, {}):
+        text = json.dumps({**run, **changes}) if changes else "{"
+        folder.write_text("run.json", text)
+        message = r"run\.json does not describe a run.*" + "".join(changes)
+        with pytest.raises(UserError, match=message):
+            folder.read()
 
 
 def test_tensorboard_has_each_epoch_once(folder):
@@ -111,23 +91,111 @@ def test_tensorboard_has_each_epoch_once(folder):
     assert sorted(found) == sorted((r["step"], t) for r in rows for t in r)
 
 
-def write_run(path, status="finished"):
-    RunFolder(path).write(Run(status, "LambdaResNetSmall", {}))
-
-
 def test_the_newest_run_began_last_whatever_it_is_called(tmp_path):
-    tmp_path = tmp_path / "[runs]"
+    def write(name, status="finished"):
+        RunFolder(base / name).write(Run(status, "LambdaResNetSmall", {}))
+
+    base = tmp_path / "[runs]"
     with pytest.raises(ValueError, match="holds no run at all"):
-        newest_run(tmp_path)
+        newest_run(base)
     for name, status in (("1", "finished"), ("2", "running"), ("3", "failed")):
-        write_run(tmp_path / name, status)
-    assert newest_run(tmp_path, unfinished=True).folder == str(tmp_path / "3")
-    assert newest_run(tmp_path).folder == str(tmp_path / "1")
-    shutil.rmtree(tmp_path / "1")
+        write(name, status)
+    assert newest_run(base, unfinished=True).folder == str(base / "3")
+    assert newest_run(base).folder == str(base / "1")
+    shutil.rmtree(base / "1")
     with pytest.raises(ValueError, match="holds 2: running; 3: failed"):
-        newest_run(tmp_path)
+        newest_run(base)
     for name in ("mine", "20261124-120000", "another"):
-        write_run(tmp_path / name)
-    assert newest_run(tmp_path).folder == str(tmp_path / "another")
-    write_run(tmp_path / "mine")  # One that is resumed keeps its start.
-    assert newest_run(tmp_path).folder == str(tmp_path / "another")
+        write(name)
+    write("mine")  # One that is resumed keeps its start.
+    assert newest_run(base).folder == str(base / "another")
+
+
+def make_state(optimizer="sgd", names=("first", "second")):
+    """A small network with two kernels of one shape, and its state."""
+    rule = tf.keras.optimizers.SGD(0.1, momentum=0.9)
+    if optimizer == "mixed":
+        rule = tf.keras.mixed_precision.LossScaleOptimizer(rule)
+    layers = [tf.keras.layers.Dense(5, name=name) for name in names]
+    norm = tf.keras.layers.BatchNormalization(name="norm")
+    model = tf.keras.Sequential([tf.keras.Input((5,)), *layers, norm])
+    return TrainState(model, rule, training.Averages(model, 0.9))
+
+
+def take_step(state):
+    variables = state.model.trainable_variables
+    ones = [tf.fill(w.shape, 1.0 + i) for i, w in enumerate(variables)]
+    state.optimizer.apply_gradients(zip(ones, variables, strict=True))
+    state.add(tf.constant([1.0, 2.0, 3.0]), 1)
+    state.averages.update(state.step)
+
+
+def arrays(state):
+    with state.averages.applied():
+        averages = state.model.get_weights()
+    slots = [np.asarray(variable) for variable in state.optimizer.variables]
+    return [*state.model.get_weights(), *averages, *slots]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "mixed"])
+def test_a_checkpoint_brings_everything_back(tmp_path, optimizer):
+    """Also from a folder that was moved, of which old ones were removed."""
+    before = make_state(optimizer)
+    for _ in range(3):
+        take_step(before)
+        before.save(f"{tmp_path}/a")
+    before.end_epoch({"epoch": 1, "loss": 1.5}, b"the best")
+    before.save(f"{tmp_path}/a")
+    take_step(before)
+    before.seconds, before.epoch_seconds = 4.0, 3.0
+    before.save(f"{tmp_path}/a")
+    kept = sorted(path.name for path in (tmp_path / "a").glob("*.index"))
+    assert kept == ["ckpt-4.index", "ckpt-5.index"]
+    moved = str((tmp_path / "a").rename(tmp_path / "b"))
+    after = make_state(optimizer)
+    after.restore(newest_checkpoint(moved))
+    assert_same(arrays(after), arrays(before))
+    assert (after.step, [*after.sums]) == (4, [1.0, 2.0, 3.0])
+    assert after.rows == [after.best] == [{"epoch": 1, "loss": 1.5}]
+    assert after.best_weights == b"the best"
+    assert (after.seconds, after.epoch_seconds) == (4.0, 3.0)
+    for state in (before, after):
+        take_step(state)
+    assert_same(arrays(after), arrays(before))
+    after.save(moved)
+    assert newest_checkpoint(moved) == f"{moved}/ckpt-6"
+    assert newest_checkpoint(str(tmp_path)) == ""
+
+
+def test_what_cannot_be_read_is_named_and_what_is_not_finite_not_saved(
+    tmp_path,
+):
+    """Weights are known by their names, and not by their order."""
+    state, good = make_state(), str(tmp_path / "good")
+    take_step(state)
+    state.save(good)
+    kernel = state.model.layers[0].kernel
+    kernel.assign(tf.fill(kernel.shape, float("nan")))
+    state.step = 2
+    with pytest.raises(training.NotFinite, match="by step 2. A lower"):
+        state.save(good)
+    make_state().restore(newest_checkpoint(good))
+    others = make_state(names=("first", "third"))
+    with pytest.raises(UserError, match="ckpt-1 cannot be read"):
+        others.restore(newest_checkpoint(good))
+    for file in ("index", "data-00000-of-00001"):
+        folder = shutil.copytree(good, tmp_path / file)
+        os.truncate(folder / f"ckpt-1.{file}", 100)
+        with pytest.raises(UserError, match="ckpt-1 cannot be read"):
+            make_state().restore(newest_checkpoint(str(folder)))
+    os.remove(folder / "ckpt-1.index")
+    with pytest.raises(UserError, match="ckpt-1 cannot be read"):
+        make_state().restore(newest_checkpoint(str(folder)))
+
+
+def test_of_equally_good_epochs_the_latest_is_the_best():
+    state = make_state()
+    assert state.is_best({"validation_accuracy": 0.5})
+    state.end_epoch({"epoch": 1, "validation_accuracy": 0.5}, b"weights")
+    assert state.is_best({"validation_accuracy": 0.5})
+    assert not state.is_best({"validation_accuracy": 0.4})

@@ -1,4 +1,4 @@
-"""train.py as people call it."""
+"""train.py as people call it, and recipes."""
 
 import functools
 import importlib.util
@@ -12,16 +12,17 @@ import sys
 import types
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from lambdanet_tf import arguments
 from lambdanet_tf import cli
 from lambdanet_tf import config
 from lambdanet_tf import training
+from lambdanet_tf.specs import TABLE_20
 from lambdanet_tf.training import devices
 from lambdanet_tf.training import options
 from lambdanet_tf.training import progress
-from lambdanet_tf.training import record
 
 pytestmark = pytest.mark.once
 
@@ -49,36 +50,28 @@ def test_each_command_and_each_recipe_is_listed(capsys):
         assert f"{recipe.name:15}{recipe.summary}" in text
     assert cli.main(["trian"]) == 2
     assert "Did you mean 'train'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("flag", "code"), [("--help", 0), ("--epoch=3", 2)])
-def test_no_tensorflow_is_needed_to_say_so(flag, code):
-    program = f"""
-import sys
-sys.modules.update(dict.fromkeys(["tensorflow", "numpy", "keras"]))
-from lambdanet_tf.cli import main
-sys.exit(main(["train", {flag!r}]))
-"""
-    assert subprocess.call([sys.executable, "-c", program]) == code
+    program = "import sys;"
+    program += "sys.modules.update(tensorflow=None, keras=None, numpy=None);"
+    program += "from lambdanet_tf.cli import main;"
+    program += "sys.exit(main(sys.argv[1:]))"
+    for flag, code in (("--help", 0), ("--epoch=3", 2)):
+        words = [sys.executable, "-c", program, "train", flag]
+        assert subprocess.call(words) == code
 
 
 WRONG = {
-    "--recipe digit": "Unknown recipe 'digit'. .*'digits'",
+    "--recipe digit": r"Unknown recipe 'digit'\. Did you mean 'digits'",
     "--epoch 3": "arguments: --epoch 3. Did you mean '--epochs'",
-    "--learnng-rate=3": "Did you mean '--learning-rate'",
     "--qqq": r"unrecognized arguments: --qqq\.$",
-    "17": r"unrecognized arguments: 17\.$",
     "--learning-rate inf": "`learning_rate` must be finite",
     "--model-arguments=[1]": "invalid json_object value",
     "--strategy all": "`strategy` must be one of .*'auto'",
     "--recipe-file nothing.json": "Cannot read 'nothing.json': ",
-    "--recipe smoke --recipe-file x": "not allowed with argument --recipe",
     "--run-dir s4://bucket/run": "TensorFlow knows no s4:// paths",
     "--data records:s4://bucket": "TensorFlow knows no s4:// paths",
     "--recipe smoke --batch-size 1300": "1300 for 1 .* 1295 images",
     "--recipe smoke --epochs 1.5": "--epochs: invalid int value.*1.5",
     "--model LambdaResnet50": "Did you mean 'LambdaResNet50'",
-    "--data folder:nowhere": "nowhere",
     "--strategy mirrored --jit-compile": "`jit_compile` is for",
     "--recipe smoke --initial-weights no.npz": "No such file: no.npz",
     "--recipe smoke --model MobileNetV2 --drop-path-rate .1": "drop_path",
@@ -113,65 +106,58 @@ def test_a_fault_keeps_its_traceback():
     assert gone.stderr == b"141\n"
 
 
+DRY = [
+    "Recipe smoke, LambdaResNetSmall at 8 pixels: 2,862 trainable .* 1 CPU",
+    "digits: 1,295 training",
+    "3 epochs of 20 steps",
+    r"operations   4\.08.*e\+05 FLOPs an image",
+    "first step   .* s, compiling included",
+    r"second step  [\d.]+ s, [\d,.]+ images/s; loss (1.[6-9]|2|3.0)",
+    "training     .* an epoch, .* in all",
+    r"memory       [\d.]+ GiB at most",
+]
+
+
 @pytest.mark.slow
 def test_a_run_says_what_it_does_and_is_not_begun_again(
     tmp_path, monkeypatch, capsys
 ):
-    """Without matplotlib; a change is one of the run's recipe, no default's."""
-    command = ["train.py", "--recipe=smoke", "--epochs=1", "--run-dir=my run"]
+    """Without matplotlib; a dry run takes two steps and leaves nothing."""
+
+    def said(*flags):
+        monkeypatch.setattr(sys, "argv", ["train.py", *flags])
+        assert cli.main(["train", *flags]) == 0
+        return capsys.readouterr().out
+
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", command)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert cli.main(["train", *command[1:]]) == 0
-    printed = capsys.readouterr().out
+    printed = said("--recipe=smoke", "--dry-run", "--epochs=3").splitlines()
+    for pattern, line in zip(DRY, printed, strict=True):
+        assert re.match(pattern, line), line
+    assert os.listdir(tmp_path) == []
+    words = ["--recipe=smoke", "--epochs=1", "--no-flip", "--run-dir=my run"]
+    printed = said(*words)
     for text in ("1 epoch of 20 steps, 64 images each", "img/s", "1 CPU\n"):
         assert text in printed
     assert "test accuracy: " in printed
     record = json.loads((tmp_path / "my run" / "run.json").read_text())
-    assert shlex.split(record["command"]) == ["python", *command]
+    assert shlex.split(record["command"]) == ["python", "train.py", *words]
     assert "![" not in (tmp_path / "my run" / "report.md").read_text()
+    assert "is finished; there is nothing to resume" in said(words[-1])
+    # A change is one of the run's recipe, and of no default.
     monkeypatch.setattr(sys, "argv", ["pytest"])
-    assert cli.main(["train", command[-1]]) == 0
-    assert "is finished; there is nothing to resume" in capsys.readouterr().out
     for change, message in (
         ("--seed=3", "begun with another recipe: seed is 0, not 3. Resume it"),
         ("--recipe=digits", "augmentation is 'none', not 'affine'"),
     ):
-        assert message in refused(capsys, command[-1], change)
+        assert message in refused(capsys, words[-1], change)
 
 
-@pytest.mark.slow
-def test_a_dry_run_takes_two_steps_and_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    said = [
-        "Recipe smoke, LambdaResNetSmall at 8 pixels: 2,862 trainable .* 1 CPU",
-        "digits: 1,295 training",
-        "3 epochs of 20 steps",
-        r"operations   4\.08.*e\+05 FLOPs an image",
-        "first step   .* s, compiling included",
-        r"second step  [\d.]+ s, [\d,.]+ images/s; loss (1.[6-9]|2|3.0)",
-        "training     .* an epoch, .* in all",
-        r"memory       [\d.]+ GiB at most",
-    ]
-    recipe, lines = training.resolve("smoke", {"epochs": 3}), []
-    training.dry_run(recipe, print_fn=lines.append)
-    lines = "\n".join(lines).splitlines()
-    for pattern, line in zip(said, lines, strict=True):
-        assert re.match(pattern, line), line
-    assert os.listdir(tmp_path) == []
-
-
-def cluster(index, kind="worker", **sizes):
-    """TF_CONFIG of a process of some machines."""
-    members = {name: ["host:1"] * size for name, size in sizes.items()}
-    task = {"type": kind, "index": index}
-    return json.dumps({"cluster": members, "task": task})
-
-
-TWO, ONE = cluster(0, worker=2), '{"cluster": {"worker": ["a:1"]}}'
+ONE = '{"cluster": {"worker": ["a:1"]}}'
+TWO = '{"cluster": {"worker": ["a:1", "b:1"]}}'
 NEEDS = [({"strategy": "tpu"}, "", True), ({"tpu": "my-tpu"}, "", True)]
-NEEDS += [({}, TWO, True), ({}, ONE, False)]
-NEEDS += [({"strategy": "default"}, TWO, False)]
+NEEDS += [({}, TWO, True), ({"strategy": "default"}, TWO, False)]
+NEEDS += [({}, ONE, False)]
 
 
 @pytest.mark.parametrize(("given", "text", "needs_tf_keras"), NEEDS)
@@ -179,13 +165,12 @@ def test_tf_keras_is_chosen_where_it_is_needed_and_said(
     monkeypatch, capsys, given, text, needs_tf_keras
 ):
     monkeypatch.setenv("TF_CONFIG", text)
-    for keras in ("", "1"):
-        monkeypatch.setenv("TF_USE_LEGACY_KERAS", keras)
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "")
+    for is_said in (needs_tf_keras, False):  # Once it is chosen.
         cli.training.choose_keras(training.RunOptions(**given))
-        chosen = "1" if needs_tf_keras else keras
-        assert os.environ["TF_USE_LEGACY_KERAS"] == chosen
-        is_said = "training on tf_keras, not Keras 3" in capsys.readouterr().out
-        assert is_said == (chosen != keras)
+        assert os.environ["TF_USE_LEGACY_KERAS"] == "1" * needs_tf_keras
+        said = capsys.readouterr().out
+        assert ("training on tf_keras, not Keras 3" in said) == is_said
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     if needs_tf_keras:
@@ -194,43 +179,124 @@ def test_tf_keras_is_chosen_where_it_is_needed_and_said(
 
 
 def test_one_process_of_a_cluster_is_the_chief(monkeypatch):
+    members = {"chief": ["host:1"], "worker": ["host:2", "host:3"]}
     for kind, index in (("chief", 0), ("worker", 0), ("worker", 1)):
-        text = cluster(index, kind, chief=1, worker=2)
+        task = {"type": kind, "index": index}
+        text = json.dumps({"cluster": members, "task": task})
         monkeypatch.setenv("TF_CONFIG", text)
         assert options.number_of_workers() == 3
         assert devices.is_chief() == (kind == "chief")
 
 
-@pytest.mark.parametrize("is_terminal", [False, True])
 def test_a_log_has_a_line_every_minute_and_a_terminal_one_that_fits(
-    monkeypatch, is_terminal
+    monkeypatch,
 ):
+    def shown_on(is_terminal):
+        stream, clock = io.StringIO(), types.SimpleNamespace(now=100.0)
+        stream.isatty = lambda: is_terminal
+        shown = progress.Progress(4, 10, 32, stream, lambda: clock.now)
+        assert shown.is_due(1)
+        shown.show(1, "loss 1.7000")
+        for _ in range(90):
+            clock.now += 1
+            if shown.is_due(5):
+                shown.show(5, "loss 1.6000")
+        shown.show(10, "loss 1.5000  accuracy 25.00%", ends_epoch=True)
+        return stream.getvalue()
+
+    assert shown_on(False).splitlines() == [
+        "epoch 1/4  step 1/10  loss 1.7000",
+        "epoch 1/4  step 5/10  loss 1.6000  8:45 min left  2 img/s",
+        "epoch 1/4  loss 1.5000  accuracy 25.00%  5:00 min left  3 img/s",
+    ]
     monkeypatch.setenv("COLUMNS", "40")
-    stream, clock = io.StringIO(), types.SimpleNamespace(now=100.0)
-    stream.isatty = lambda: is_terminal
-    shown = progress.Progress(4, 10, 32, stream, lambda: clock.now)
-    assert shown.is_due(1)
-    shown.show(1, "loss 1.7000")
-    for _ in range(90):
-        clock.now += 1
-        if shown.is_due(5):
-            shown.show(5, "loss 1.6000")
-    shown.show(10, "loss 1.5000  accuracy 25.00%", ends_epoch=True)
-    written = stream.getvalue()
-    if is_terminal:
-        assert written.count("\n") == 1
-        assert max(map(len, re.split(r"[\r\n]", written))) == 39
-    else:
-        assert written.splitlines() == [
-            "epoch 1/4  step 1/10  loss 1.7000",
-            "epoch 1/4  step 5/10  loss 1.6000  8:45 min left  2 img/s",
-            "epoch 1/4  loss 1.5000  accuracy 25.00%  5:00 min left  3 img/s",
-        ]
+    written = shown_on(True)
+    assert written.count("\n") == 1
+    assert max(map(len, re.split(r"[\r\n]", written))) == 39
 
 
-def test_files_of_recipes_choose_their_defaults(tmp_path):
-    file, own = tmp_path / "file.json", {"data": "folder:mine"}
-    for content, flags in (({}, own), (own, {})):
-        file.write_text(json.dumps(content))
-        asked = training.RunOptions(), None, str(file), flags
-        assert record.recipe_to_train(*asked).name == "images"
+def test_recipes_are_read_back_from_files_and_runs():
+    """NumPy's numbers and tuples, too; a file may have changes alone."""
+    for name, recipe in training.RECIPES.items():
+        assert recipe.name == name
+        assert recipe.summary
+        resolved = training.resolve(name)
+        assert resolved == recipe or name in ("imagenet_350", "images")
+        fields = resolved.to_dict()
+        for content in (fields, {"recipe": fields}):
+            text = json.dumps(content)
+            assert training.read_recipe("file", text) == resolved
+    recipe = training.read_recipe("file", '{"name": "smoke", "epochs": 7}')
+    assert recipe == training.resolve("smoke", {"epochs": 7})
+    own = training.read_recipe("file", "{}", {"data": "folder:mine"})
+    text = json.dumps({"data": "folder:mine"})
+    assert own == training.read_recipe("file", text)
+    assert own.name == "images"
+    given = {"stages": ("L",), "widths": (np.int64(8),)}
+    changes = {"batch_size": np.int64(8), "model_arguments": given}
+    changed = training.resolve("smoke", changes)
+    assert changed.model_arguments == {"stages": ["L"], "widths": [8]}
+    for recipe in (changed, training.Recipe(name="mine", epochs=7)):
+        text = json.dumps(recipe.to_dict())
+        assert training.read_recipe("file", text) == recipe
+
+
+def test_what_the_paper_states():
+    """For 90 epochs, and in Table 20 for 350."""
+    stated = {"epochs": 90, "batch_size": 4096, "image_size": 224}
+    stated |= {"learning_rate": 0.1, "base_batch_size": 256, "momentum": 0.9}
+    stated |= {"warmup_epochs": 5.0, "schedule": "cosine", "weight_decay": 1e-4}
+    stated |= {"norm_momentum": 0.9999, "ema_decay": 0.9999}
+    stated |= {"label_smoothing": 0.1}
+    assert stated.items() <= training.resolve("imagenet_90").to_dict().items()
+    changes = {"model": "ResNetRS350", "image_size": 288}
+    recipe = training.resolve("imagenet_350", changes)
+    (row,) = [r for r in TABLE_20 if (r.depth, r.image_size) == (350, 288)]
+    assert recipe.randaugment_magnitude == row.randaugment_magnitude
+    assert (recipe.dropout_rate, recipe.drop_path_rate) == (0.3, 0.2)
+    assert (recipe.epochs, recipe.weight_decay) == (350, 4e-5)
+    recipe = training.resolve("imagenet_350", {"dropout_rate": 0.5})
+    assert (recipe.dropout_rate, recipe.drop_path_rate) == (0.5, 0.1)
+    given = {"model": "LambdaResNet50", "dropout_rate": 0.1}
+    with pytest.raises(ValueError, match="for this depth it has 128, 160"):
+        training.resolve("imagenet_350", given)
+    given |= {"randaugment_magnitude": 5, "drop_path_rate": 0.2}
+    assert training.resolve("imagenet_350", given).dropout_rate == 0.1
+
+
+OWN = "classes, classifier_activation, dropout_rate, endpoints, "
+OWN += "include_preprocessing, include_top, input_shape, "
+OWN += "kernel_regularizer, name"
+REFUSED = [
+    ({"epoch": 3}, r"Unknown field 'epoch'\. Did you mean 'epochs'"),
+    ({"epochs": "many"}, "`epochs` must be int.*'many'"),
+    ({"epochs": 0}, "`epochs` must be .*at least 1"),
+    ({"dropout_rate": 1.0}, "`dropout_rate` must be below 1"),
+    ({"zoom": 2.0}, r"`zoom` must be at most 0\.9"),
+    ({"flip": 1}, "`flip` must be bool"),
+    ({"model_arguments": dict.fromkeys(OWN.split(", "))}, f"not have {OWN}"),
+    *[(text, "must hold one JSON object") for text in ("{", [1])],
+    *[({"recipe": x}, "must hold one") for x in ("digits", ["digits"], None)],
+]
+
+
+@pytest.mark.parametrize(("content", "message"), REFUSED)
+def test_what_is_refused(content, message):
+    text = content if isinstance(content, str) else json.dumps(content)
+    with pytest.raises(ValueError, match=message):
+        training.read_recipe("file", text)
+
+
+def test_strides_for_own_images_leave_a_map_of_seven():
+    """Those of a network that is named are its own."""
+    strides = {8: 1, 28: 4, 32: 4, 64: 8, 96: 8, 112: 16, 224: 16}
+    for size, stride in strides.items():
+        given = {"data": "folder:mine", "image_size": size}
+        found = training.resolve(None, given).model_arguments
+        assert np.prod([*found["strides"], *found["stem_strides"]]) == stride
+        assert size // stride >= 7
+    named = training.resolve(None, {**given, "model": "LambdaResNetSmall28"})
+    assert named.model_arguments == {}
+    given["model_arguments"] = {"strides": [1, 1, 1]}
+    changed = training.resolve(None, given)
+    assert changed.model_arguments["strides"] == [1, 1, 1]

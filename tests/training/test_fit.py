@@ -1,4 +1,4 @@
-"""Compiling for `model.fit`, and averages beside Keras' own callbacks."""
+"""Batches, compiling for `model.fit`, and averages beside Keras' callbacks."""
 
 import contextlib
 
@@ -10,12 +10,16 @@ from lambdanet_tf import data
 from lambdanet_tf import models
 from lambdanet_tf import training
 from lambdanet_tf.data.arrays import ArraySource
-from lambdanet_tf.data.folders import FileSource
 from lambdanet_tf.environment import KERAS_3
+from tests.support import image_sets
 from tests.support.arrays import assert_same
 
 DECAY = 0.9
 EPOCHS, STEPS, BATCH = 3, 4, 8
+
+
+def exact(weights):
+    return [np.asarray(weight, np.float64) for weight in weights]
 
 
 class Watch(tf.keras.callbacks.Callback):
@@ -33,27 +37,22 @@ class Watch(tf.keras.callbacks.Callback):
         return lambda *_, **__: moments.append(exact(self.model.get_weights()))
 
 
-def exact(weights):
-    return [np.asarray(weight, np.float64) for weight in weights]
-
-
-def small_model(optimizer="sgd", **arguments):
+def small_model(optimizer="sgd"):
     """A compiled network with statistics, without random layers."""
     tf.keras.utils.set_random_seed(0)
     norm = tf.keras.layers.BatchNormalization(momentum=0.8)
     layers = [tf.keras.layers.Dense(7), norm, tf.keras.layers.Dense(3)]
     model = tf.keras.Sequential([tf.keras.Input((5,)), *layers])
-    loss = tf.keras.losses.CategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer, loss, jit_compile=False, **arguments)
+    model.compile(optimizer, "mse", jit_compile=False)
     return model
 
 
 def fit(model, rng, callbacks, epochs=EPOCHS):
-    inputs = rng.normal(size=(STEPS * BATCH, 5)).astype("float32")
-    labels = np.eye(3, dtype="float32")[rng.integers(0, 3, STEPS * BATCH)]
+    x = rng.normal(size=(STEPS * BATCH, 5)).astype("float32")
+    y = np.eye(3, dtype="float32")[rng.integers(0, 3, STEPS * BATCH)]
     options = {"batch_size": BATCH, "shuffle": False, "verbose": 0}
-    options |= {"validation_data": (inputs, labels), "callbacks": callbacks}
-    model.fit(inputs, labels, epochs=epochs, **options)
+    options |= {"validation_data": (x, y), "callbacks": callbacks}
+    model.fit(x, y, epochs=epochs, **options)
 
 
 def averages_of(start, history):
@@ -134,16 +133,10 @@ def test_a_compiled_network_is_fitted_saved_and_loaded(tmp_path):
     assert_same(loaded(images), model(images), 1e-5, 1e-5)
     assert int(loaded.optimizer.iterations) == 2
     loaded.train_on_batch(images, labels)
-
-
-def pipeline_of(rng, number, strategy=None):
-    """Images of 8x8 pixels, each a class of its own; batches of four."""
-    arrays = rng.integers(0, 256, (number, 8, 8, 1), np.uint8), range(number)
-    names = [*map(str, range(number))]
-    source = ArraySource(*map(np.asarray, arrays))
-    images = data.ImageSet("x", names, 1, source, None, source)
-    recipe = training.resolve("smoke", {"batch_size": 4})
-    return training.InputPipeline(recipe, images, strategy)
+    few = training.compile_network(small_model(), recipe, 10)
+    assert "top5_accuracy" not in few.test_on_batch(
+        np.zeros((2, 5)), np.eye(3)[:2], return_dict=True
+    )
 
 
 @pytest.mark.slow
@@ -151,7 +144,11 @@ def test_replicas_fit_and_evaluate_all_images_without_class_weights(
     rng, two_replicas
 ):
     """Of nine images the last batch of four has one, for two replicas."""
-    pipeline = pipeline_of(rng, 9, two_replicas)
+    pixels = rng.integers(0, 256, (9, 8, 8, 1), np.uint8)
+    source = ArraySource(pixels, np.arange(9))
+    images = data.ImageSet("x", [*"012345678"], 1, source, None, source)
+    recipe = training.resolve("smoke", {"batch_size": 4})
+    pipeline = training.InputPipeline(recipe, images, two_replicas)
     with two_replicas.scope():
         model = training.recipe_network(pipeline.recipe, pipeline.images)
     training.compile_network(model, pipeline.recipe, 2)
@@ -166,44 +163,78 @@ def test_replicas_fit_and_evaluate_all_images_without_class_weights(
     right = np.argmax(model(images), 1) == np.argmax(labels, 1)
     assert len(right) == 9
     assert logs["accuracy"] == pytest.approx(np.mean(right))
+    alone = {"global_clipnorm": 1.0}, {"precision": "mixed_float16"}
+    for field in alone if KERAS_3 else ():  # Keras 2 sums before it clips.
+        recipe = training.resolve("smoke", field)
+        with pytest.raises(ValueError, match="not for `model.fit`"):
+            training.compile_network(model, recipe, 10)
 
 
-def test_keras_evaluates_a_scan_of_bad_images_as_the_others(tmp_path, rng):
-    """Of three batches of four images, where five of ten are bad."""
-    pixels = rng.integers(0, 256, (10, 8, 8, 1), np.uint8)
-    files = [f"{tmp_path}/{number}.png" for number in range(10)]
-    for number, file in enumerate(files):
-        content = tf.io.encode_png(pixels[number])
-        tf.io.write_file(file, "bad" if 0 < number < 6 else content)
-    source = FileSource(files, np.arange(10), channels=1)
-    images = data.ImageSet("x", files, 1, source, None, source)
-    recipe = training.resolve("smoke", {"batch_size": 4})
-    scan = training.InputPipeline(recipe, images).scan(source)
+class Hosts:
+    """A strategy of several hosts, whose datasets are made one by one."""
+
+    def __init__(self, hosts, replicas):
+        self.hosts, self.num_replicas_in_sync = hosts, replicas
+
+    def distribute_datasets_from_function(self, make):
+        hosts = range(self.hosts)
+        return [make(tf.distribute.InputContext(len(hosts), i)) for i in hosts]
+
+
+def pipeline_of(images, batch_size, strategy=None):
+    """The batches of images of one pixel."""
+    changes = {"batch_size": batch_size, "image_size": 1}
+    recipe = training.resolve("smoke", changes)
+    return training.InputPipeline(recipe, images, strategy)
+
+
+def counted(images, batch_size, strategy):
+    """Returns how many images of an evaluation count."""
+    pipeline = pipeline_of(images, batch_size, strategy)
+    hosts = [list(host) for host in pipeline.evaluation(images.test)]
+    assert len({len(batches) for batches in hosts}) == 1, "steps differ"
+    local = strategy.num_replicas_in_sync // strategy.hosts
+    last = [batch[2] for host in hosts for batch in host[-local:]]
+    assert np.any(last), "a step without an image"
+    return sum(float(np.sum(batch[2])) for host in hosts for batch in host)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("sizes", [[10] * 3, [1, 1, 30, 2], [17]])
+@pytest.mark.parametrize(("hosts", "replicas"), [(1, 1), (2, 4), (5, 5)])
+def test_the_weights_of_an_evaluation_are_the_images(sizes, hosts, replicas):
+    source = image_sets.Files(*sizes)
+    images = data.ImageSet("x", ["a", "b"], 1, source, None, source)
+    strategy = Hosts(hosts, replicas)
+    assert counted(images, replicas * 2, strategy) == sum(sizes)
+
+
+@pytest.mark.slow
+def test_corrupt_images_do_not_count(tmp_path):
+    """In a training, on several hosts, and where Keras evaluates a scan."""
+    contents = [image_sets.png([i, i, i], (1, 1)) for i in range(23)]
+    corrupt = 0, 7, 8, 22
+    for number in corrupt:
+        contents[number] = b"nothing"
+    files = {f"{i % 10}/{i}.png": x for i, x in enumerate(contents)}
+    for part in ("train", "test"):
+        image_sets.write_files(tmp_path / part, files)
+    images = data.load_images(f"folder:{tmp_path}", 0.0)
+    for hosts in (1, 3):
+        assert counted(images, hosts, Hosts(hosts, hosts)) == 19
+    (batch,) = pipeline_of(images, 19).training_batches().take(1)
+    assert len(np.unique(batch[0])) == 19
+    pipeline = pipeline_of(images, 4)
     layers = [tf.keras.layers.Flatten(), tf.keras.layers.Dense(10)]
-    model = tf.keras.Sequential([tf.keras.Input((8, 8, 1)), *layers])
-    training.compile_network(model, recipe, 1)
-    kept = [0, *range(6, 10)]
-    inputs, labels = pixels[kept].astype("float32"), np.eye(10)[kept]
-    expected = model.evaluate(inputs, labels, verbose=0, return_dict=True)
+    model = tf.keras.Sequential([tf.keras.Input((1, 1, 3)), *layers])
+    training.compile_network(model, pipeline.recipe, 1)
+    good = np.setdiff1d(range(23), corrupt)
+    pixels = np.repeat(good, 3).reshape(-1, 1, 1, 3).astype("float32")
+    labels, how = np.eye(10)[good % 10], {"verbose": 0, "return_dict": True}
+    expected = model.evaluate(pixels, labels, **how)
     warns = contextlib.nullcontext()
     if KERAS_3:
         warns = pytest.warns(UserWarning, match="ran out of data")
     with warns:
-        logs = model.evaluate(scan, verbose=0, return_dict=True)
-    assert logs == pytest.approx(expected, rel=1e-4)
-
-
-@pytest.mark.skipif(not KERAS_3, reason="Keras 2 sums before it clips")
-@pytest.mark.parametrize(
-    "field", [{"global_clipnorm": 1.0}, {"precision": "mixed_float16"}]
-)
-def test_what_keras_does_for_each_replica_alone_is_refused(two_replicas, field):
-    """Few classes have no top-5 accuracy."""
-    recipe = training.resolve("smoke", field)
-    with two_replicas.scope():
-        model = small_model()
-    with pytest.raises(ValueError, match="not for `model.fit`"):
-        training.compile_network(model, recipe, 10)
-    training.compile_network(model := small_model(), recipe, 10)
-    logs = model.evaluate(np.zeros((2, 5)), np.eye(3)[:2], verbose=0)
-    assert len(logs) == 2
+        found = model.evaluate(pipeline.scan(images.test), **how)
+    assert found == pytest.approx(expected, rel=1e-4)
