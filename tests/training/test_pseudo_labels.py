@@ -116,7 +116,7 @@ def test_a_student_trains_with_both_kinds_at_the_ratio(tmp_path):
         student()
     rows = write_pseudo(pseudo)
     with pytest.raises(ValueError, match="`pseudo_label_ratio` must leave"):
-        student(ratio=100.0)
+        student(ratio=1000.0)
     pipeline = student()
     assert pipeline.steps_per_epoch == 1295 // 49
     assert "10 pseudo-labelled images" in pipeline.images.description

@@ -176,6 +176,10 @@ def test_a_finished_run_that_goes_on_keeps_what_it_has(
         run_smoke(tmp_path)
 
     best = weights(folder)
+    newest = newest_checkpoint(folder.file("checkpoints"))
+    os.truncate(f"{newest}.data-00000-of-00001", 100)
+    with pytest.raises(UserError, match=f"{newest} cannot be read"):
+        run_smoke(tmp_path, epochs=4)
     shutil.rmtree(folder.file("checkpoints"))
     with pytest.raises(UserError, match="weights, but no checkpoint"):
         run_smoke(tmp_path, epochs=4)

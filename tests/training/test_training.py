@@ -138,7 +138,7 @@ def test_a_report_names_classes_and_wrong_images(tmp_path):
         f"{names[i % 2]}/{i:02}.png": png([p]) for i, p in enumerate(pixels)
     }
     write_files(tmp_path / "train", files)
-    write_files(tmp_path / "test", {**files, "a/03.png": b"a text"})
+    write_files(tmp_path / "test", {**files, "a/02.png": b"a text"})
     name = f"folder:{tmp_path},channels=1"
     changes = {"data": name, "epochs": 1, "batch_size": 8, "image_size": 8}
     recipe = training.resolve("smoke", changes)
@@ -151,7 +151,7 @@ def test_a_report_names_classes_and_wrong_images(tmp_path):
     assert probabilities == sorted(probabilities, reverse=True)
     matrix = np.zeros((2, 2), int)
     for _, item in test.scan():
-        if item["name"] != str(tmp_path / "test/a/03.png"):
+        if item["name"] != str(tmp_path / "test/a/02.png"):
             image, label = test.decode(item)
             predicted = np.argmax(model(image.decode()[None])[0])
             matrix[label, predicted] += 1
