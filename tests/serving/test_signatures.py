@@ -1,10 +1,12 @@
-"""Hostile requests: clean errors, bounded memory, and service afterwards.
+"""Signatures in the session of TF Serving: as Keras, and not to be harmed.
 
-All of them go through the loader and the session that TF Serving uses.
+Hostile requests get clean errors in bounded memory, and good ones are served
+afterwards.
 """
 
 import re
 import resource
+import shutil
 import struct
 import zlib
 
@@ -12,23 +14,92 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lambdanet_tf.serving import standalone
 from lambdanet_tf.serving import verify
+from tests.support import serve_check
+from tests.support.serving_run import CLASSES
 from tests.support.serving_run import SHAPE
 
-pytestmark = [pytest.mark.once, pytest.mark.usefixtures("no_more_memory")]
 
-PICTURE = np.arange(40 * 30 * 3, dtype=np.uint16).reshape(40, 30, 3) // 15
-JPEG = tf.io.encode_jpeg(PICTURE.astype(np.uint8)).numpy()
-PNG = tf.io.encode_png(PICTURE.astype(np.uint8)).numpy()
+@pytest.fixture(scope="module")
+def session(small_export):
+    return standalone.Session(tf, small_export)
 
 
-@pytest.fixture
+def test_names_dtypes_and_shapes_are_the_contract(session):
+    images = {"images": (tf.float32, [-1, *SHAPE])}
+    outputs = dict.fromkeys(
+        ("logits", "probabilities", "top_probabilities"), (tf.float32, [-1, 5])
+    )
+    outputs["classes"] = tf.int64, [-1]
+    outputs["top_labels"] = tf.string, [-1, 5]
+    wanted = {
+        "serving_default": images | outputs,
+        "serving_bytes": {"image_bytes": (tf.string, [-1])} | outputs,
+        "features": images | {"features": (tf.float32, [-1, 32])},
+    }
+    found = {
+        name: {
+            key: (x.dtype, [axis.size for axis in x.tensor_shape.dim])
+            for tensors in (signature.inputs, signature.outputs)
+            for key, x in tensors.items()
+        }
+        for name, signature in session.signatures.items()
+    }
+    assert found == wanted
+
+
+def test_all_signatures_agree_on_the_same_pixels(session, small_run, rng):
+    images = rng.integers(0, 256, (5, *SHAPE), np.uint8)
+    calls = verify.requests_of(images)
+    answers = {name: session.run(name, calls[name]) for name in calls}
+    wanted = small_run[1].predict(images.astype(np.float32), verbose=0)
+    order, close = np.argsort(-wanted), {"rtol": 1e-4, "atol": 1e-7}
+    for name in ("serving_default", "serving_bytes"):
+        found, best = answers[name], -np.sort(-wanted)
+        np.testing.assert_allclose(found["probabilities"], wanted, **close)
+        np.testing.assert_allclose(found["top_probabilities"], best, **close)
+        np.testing.assert_array_equal(found["classes"], order[:, 0])
+        labels = np.array(CLASSES, "S")[order]
+        np.testing.assert_array_equal(found["top_labels"], labels)
+    kernel, bias = small_run[1].layers[-1].get_weights()
+    found = answers["features"]["features"] @ kernel + bias
+    logits = answers["serving_default"]["logits"]
+    np.testing.assert_allclose(found, logits, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.once
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_an_export_runs_in_cc_with_xla_off(
+    small_run, small_export, pytestconfig, tmp_path, rng
+):
+    program = serve_check.build(pytestconfig.cache.mkdir("serve_check"))
+    images = rng.uniform(0, 255, (3, *SHAPE)).astype(np.float32)
+
+    def outputs(images, signature="serving_default", output="probabilities"):
+        return serve_check.run(
+            program, small_export, images, tmp_path, signature, "images", output
+        )
+
+    wanted = small_run[1].predict(images, verbose=0)
+    np.testing.assert_allclose(outputs(images), wanted, rtol=1e-4, atol=1e-7)
+    assert outputs(images, "features", "features").shape == (3, 32)
+    assert "not finite" in outputs(images * np.nan)
+
+
+@pytest.fixture(autouse=True)
 def no_more_memory():
     """The test needs less than 200 MB more than this process has had."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert after - before < 200 * 1024
+
+
+PICTURE = (np.arange(3600) // 15).astype(np.uint8).reshape(40, 30, 3)
+JPEG = tf.io.encode_jpeg(PICTURE).numpy()
+PNG = tf.io.encode_png(PICTURE).numpy()
 
 
 def error_of(session, signature, tensors):
@@ -88,6 +159,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_request_is_an_error(session, name):
     hostile, message = HOSTILE[name]
@@ -95,6 +167,7 @@ def test_a_hostile_request_is_an_error(session, name):
 
 
 @pytest.mark.slow
+@pytest.mark.once
 def test_ten_thousand_random_strings(session, rng):
     beginnings = [b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", JPEG[:300]]
     for _ in range(20):
@@ -103,6 +176,7 @@ def test_ten_thousand_random_strings(session, rng):
         assert "by index" in error_of(session, *files(*images))
 
 
+@pytest.mark.once
 def test_pixels_outside_the_range_count_as_its_ends(session):
     def run(*values):
         images = np.array(values, np.float32)[:, None, None, None]
