@@ -12,12 +12,6 @@ from examples import notebooks
 FOREIGN = r"/(?:root|home|tmp|work|Users|var)/|site-packages|ipykernel_\d"
 
 
-def files_of(folder):
-    """The files below a folder, but for compiled modules."""
-    paths = {path for path in folder.rglob("*") if path.is_file()}
-    return {path for path in paths if path.suffix != ".pyc"}
-
-
 # With the wheel alone, in `make test-newest`: it imports what a user has.
 @pytest.mark.slow
 @pytest.mark.every_lane
@@ -26,12 +20,13 @@ def test_every_cell_runs_in_its_own_folder(name, tmp_path, monkeypatch):
     for variable in ("TMPDIR", "IPYTHONDIR"):
         (tmp_path / variable).mkdir()
         monkeypatch.setenv(variable, str(tmp_path / variable))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.delenv("PYTHONPATH", raising=False)
     examples = tmp_path / "examples"
     shutil.copytree(notebooks.FOLDER, examples)
-    before = files_of(examples)
+    before = {*examples.rglob("*")}
     notebook = notebooks.execute(name, examples, short=True)
-    assert files_of(examples) == before
+    assert {*examples.rglob("*")} == before
     kept = nbformat.read(notebooks.FOLDER / name, as_version=4)
     for now, then in zip(notebook.cells, kept.cells, strict=True):
         kinds = [output["output_type"] for output in now.get("outputs", [])]
