@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf.data.arrays import ArraySource
-from lambdanet_tf.data.folders import FileSource
 from lambdanet_tf.data.folders import read_folder
 from lambdanet_tf.data.images import open_image
 from lambdanet_tf.environment import require
@@ -70,19 +69,6 @@ def test_streams_are_those_that_were_recorded():
         assert found.numpy().tolist() == [expected, 1]
 
 
-def test_every_pass_has_each_image_once_in_an_order_of_its_own():
-    labels = element_labels(NUMBERS.stream(3).take(22))
-    assert sorted(labels[:11]) == sorted(labels[11:]) == list(range(11))
-    assert labels[:11] != labels[11:]
-    assert labels != element_labels(NUMBERS.stream(4).take(22))
-
-
-def test_labels_that_are_no_class_are_refused():
-    for source in (NUMBERS, FileSource(["x.png"], [-1])):
-        with pytest.raises(ValueError, match=r"from 0 to 9, .*(to 10|-1 to)"):
-            data.ImageSet("x", "abcdefghij", 1, source, source, source)
-
-
 @pytest.mark.parametrize("count", [1, 3, 5])
 def test_shards_of_files_resume_and_divide_the_images(count):
     """By files up to four shards, by elements with five."""
@@ -98,11 +84,10 @@ def test_shards_of_files_resume_and_divide_the_images(count):
     assert sorted(scanned) == list(range(17))
 
 
-def encoded(kind, mode="RGB", color="#00ff00", size=(8, 8), **options):
-    """A file of one color, written by Pillow."""
-    pillow = require("PIL.Image", extra="data")
-    stream = io.BytesIO()
-    pillow.new(mode, size, color).save(stream, kind, **options)
+def encoded(kind, mode="RGB"):
+    """A black file, written by Pillow."""
+    pillow, stream = require("PIL.Image", extra="data"), io.BytesIO()
+    pillow.new(mode, (8, 8)).save(stream, kind)
     return stream.getvalue()
 
 
@@ -110,42 +95,29 @@ def encoded(kind, mode="RGB", color="#00ff00", size=(8, 8), **options):
 def test_unreadable_images_are_left_out_and_named(tmp_path):
     """Two classes: a red one, and one with everything that can go wrong."""
     red = {f"red/{i}.png": png([255, 0, 0]) for i in range(5)}
-    write_files(tmp_path / "train", {"odd/blue.png": png([0, 0, 255]), **red})
+    no_image = "ValueError: No JPEG, PNG, BMP, GIF, TIFF, WEBP."
+    bits = "ValueError: Channels of 32 bits have no known range."
+    cut = jpeg([1, 2, 3], size=(64, 64))[:-200]
     odd = {
-        "alpha.png": png([0, 255, 0, 255]),
-        "cmyk.jpg": encoded("JPEG", "CMYK", (255, 0, 0, 0)),
-        "empty.jpg": b"",
-        "floats.tif": encoded("TIFF", "F", 0),
-        "gray.JPG": jpeg([77]),
-        "large.jpg": jpeg([0, 0, 255], size=(40, 24)),
-        "text.png": b"not an image",
-        "truncated.jpg": jpeg([1, 2, 3], size=(64, 64))[:-200],
+        "empty.jpg": (b"", no_image),
+        "floats.tif": (encoded("TIFF", "F"), bits),
+        "text.png": (b"not an image", no_image),
+        "truncated.jpg": (cut, "Invalid JPEG data"),
     }
-    write_files(tmp_path / "val", red)
-    write_files(tmp_path / "val/odd", odd)
+    write_files(tmp_path / "train", {"odd/blue.png": png([0, 0, 255]), **red})
+    write_files(tmp_path / "val", {"odd/gray.JPG": jpeg([77]), **red})
+    write_files(tmp_path / "val/odd", {n: x for n, (x, _) in odd.items()})
     images = read_folder(str(tmp_path), validation_split=0.0)
     assert images.classes == ("odd", "red")
-    assert sizes(images) == [6, 0, 13]
+    assert sizes(images) == [6, 0, 10]
     pixels, labels = read_once(images.train)
     assert sorted(labels.tolist()) == [0, 1, 1, 1, 1, 1]
     np.testing.assert_array_equal(pixels[labels == 0][0, 0, 0], [0, 0, 255])
-    pixels, labels = read_once(images.test)
-    assert sorted(labels.tolist()) == [0] * 4 + [1] * 5
+    assert sorted(read_once(images.test)[1].tolist()) == [0] + [1] * 5
     bad = dict(line.split(": ", 1) for line in data.check_images(images))
-    names = ("empty.jpg", "floats.tif", "text.png", "truncated.jpg")
-    assert [*bad] == [f"{tmp_path}/val/odd/{name}" for name in names]
-    reasons = (
-        "ValueError: No JPEG, PNG, BMP, GIF, TIFF, WEBP.",
-        "ValueError: Channels of 32 bits have no known range.",
-        "ValueError: No JPEG, PNG, BMP, GIF, TIFF, WEBP.",
-        "Invalid JPEG data",
-    )
-    for found, wanted in zip(bad.values(), reasons, strict=True):
+    assert [*bad] == [f"{tmp_path}/val/odd/{name}" for name in odd]
+    for found, (_, wanted) in zip(bad.values(), odd.values(), strict=True):
         assert found.startswith(wanted)
-    colors = pixels[labels == 0][:, 4, 4].round(-1).tolist()
-    # Without transparency; cyan from CMYK; gray; blue from the large one.
-    expected = [[0, 255, 0], [0, 255, 255], [77] * 3, [0, 0, 255]]
-    np.testing.assert_allclose(colors, expected, atol=9)
 
 
 def test_a_folder_without_parts_is_divided(tmp_path):
@@ -156,35 +128,34 @@ def test_a_folder_without_parts_is_divided(tmp_path):
     assert element_labels(images.train.scan())[0] == 0
     with pytest.raises(ValueError, match="`channels` must be one of"):
         data.load_images(f"folder:{path},channels=2")
-    with pytest.raises(ValueError, match="`validation_split` must be a numb"):
-        data.load_images(f"folder:{path}", validation_split=1.5)
-    for images in (data.load_images, data.unlabelled_images):
-        with pytest.raises(ValueError, match="/nothing.* Received: none"):
-            images(f"{'folder:' * (images is data.load_images)}{path}/nothing")
+    with pytest.raises(ValueError, match="/nothing.* Received: none"):
+        data.unlabelled_images(f"{path}/nothing")
 
 
-@pytest.mark.parametrize("validation", ["val", "dev"])
-def test_parts_have_names(tmp_path, validation):
-    three = write_folder(tmp_path / "three", ["train", validation, "test"])
-    assert sizes(read_folder(three, 0.1)) == [20, 20, 20]
-    two = write_folder(tmp_path / "two", ["Train", "Test"])
-    assert sizes(read_folder(two, 0.1)) == [18, 2, 20]
-    one = write_folder(tmp_path / "one", ["train"])
-    assert sizes(read_folder(one, 0.1)) == [14, 2, 4]
+def test_parts_and_classes_have_names(tmp_path):
+    for parts, expected in (
+        ("train val test", [20, 20, 20]),
+        ("train dev test", [20, 20, 20]),
+        ("Train Test", [18, 2, 20]),
+        ("train", [14, 2, 4]),
+    ):
+        path = write_folder(tmp_path / parts, parts.split())
+        assert sizes(read_folder(path, 0.1)) == expected
+    # A Mac writes accents as signs of their own.
+    for part, name in (("train", "cafe\u0301"), ("test", "caf\u00e9")):
+        path = write_folder(tmp_path / "mac", [part], classes=(name, "b"))
+    assert read_folder(path).classes == ("b", "caf\u00e9")
 
 
 def test_what_is_left_out_of_a_folder_is_said(tmp_path, monkeypatch):
     """Of runs nothing: `lambdanet train --data folder:.` writes them there."""
     path = write_folder(tmp_path / "one", [""])
     (tmp_path / "one" / "c").mkdir()
-    names = ("a/.DS_Store", "a/x.HEIC", "a/y.heic", "a/notes", "beside.png")
-    run = (
-        "mine/run.json",
-        "mine/curves.png",
-        "runs/x/run.json",
-        "runs/x/0.png",
+    files = (
+        *("a/.DS_Store", "a/x.HEIC", "a/y.heic", "a/notes", "beside.png"),
+        *("mine/run.json", "mine/curves.png", "runs/x/run.json"),
+        *("runs/x/0.png", "d/0.png", "d/1.png"),
     )
-    files = (*names, *run, "d/0.png", "d/1.png")
     write_files(tmp_path / "one", dict.fromkeys(files, b""))
     monkeypatch.chdir(path)
     text = "3 classes; left out: .heic: 2, .png: 1, without an ending: 1."
@@ -196,12 +167,6 @@ def test_what_is_left_out_of_a_folder_is_said(tmp_path, monkeypatch):
     write_files(tmp_path / "two", {"exported/1/saved_model.pb": b""})
     with pytest.warns(UserWarning, match="left out: exported/: 1, tset/: 6"):
         read_folder(path)
-
-
-def test_names_of_a_mac_are_those_of_others(tmp_path):
-    for part, name in (("train", "cafe\u0301"), ("test", "caf\u00e9")):
-        path = write_folder(tmp_path, [part], classes=(name, "b"))
-    assert read_folder(path).classes == ("b", "caf\u00e9")
 
 
 FOLDERS = "must hold a folder for each class with images .* Received: none"
@@ -275,23 +240,21 @@ def test_images_of_12_bits_in_16_are_noticed_and_scaled(tmp_path):
                 expected = (dim - number).max() >> 4
             values = source.decode(item)[0].decode()
             assert values.numpy().max() == expected
-    with pytest.raises(ValueError, match="`bits` must be an integer, 8 to 16"):
-        data.load_images(f"folder:{path},bits=4")
 
 
-SMALL = [
-    ([6] * 20, [90, 10, 20]),
-    ([5] * 20, [72, 8, 20]),
-    ([3] * 50, [90, 10, 50]),
-    ([2] * 50, [72, 8, 20]),
-    ([100, 4], [75, 8, 21]),
-    ([2, 2, 1], [3, 1, 1]),
-]
-
-
-def test_small_classes_give_images_to_each_split():
-    for counts, expected in SMALL:
-        labels = np.repeat(np.arange(len(counts)), counts)
-        images = data.array_set((np.zeros((len(labels), 1, 1)), labels))
-        assert sizes(images) == expected
-        assert len(set(images.train.columns["label"])) == len(counts)
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([6] * 20, [90, 10, 20]),
+        ([5] * 20, [72, 8, 20]),
+        ([3] * 50, [90, 10, 50]),
+        ([2] * 50, [72, 8, 20]),
+        ([100, 4], [75, 8, 21]),
+        ([2, 2, 1], [3, 1, 1]),
+    ],
+)
+def test_small_classes_give_images_to_each_split(counts, expected):
+    labels = np.repeat(np.arange(len(counts)), counts)
+    images = data.array_set((np.zeros((len(labels), 1, 1)), labels))
+    assert sizes(images) == expected
+    assert len(set(images.train.columns["label"])) == len(counts)

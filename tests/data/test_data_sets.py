@@ -1,7 +1,6 @@
 """Image sets by name: records, TensorFlow Datasets, arrays."""
 
 import os
-import pathlib
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from tests.support.image_sets import png
 from tests.support.image_sets import read_once
 from tests.support.image_sets import sizes
 from tests.support.image_sets import write_file
-from tests.support.image_sets import write_parts
 
 pytestmark = pytest.mark.once
 
@@ -49,18 +47,13 @@ def test_records(folder):
     images = data.load_images(f"records:{folder}", validation_split=0.25)
     assert sizes(images) == [15, 5, 6]
     assert images.classes[:2] == ("class 0", "class 1")
-    assert element_labels_of(images.validation) == [15, 16, 17, 18, 19]
+    assert sorted(read_once(images.validation)[1]) == [*range(15, 20)]
     pixels, labels = read_once(images.test)
     assert sorted(labels.tolist()) == list(range(6))
     np.testing.assert_array_equal(pixels[:, 0, 0, 0], labels)
     write_records(folder, "test", 1, 2)  # Three parts are kept.
     images = read_records(str(folder), validation_split=0.9)
     assert sizes(images) == [20, 6, 2]
-
-
-def element_labels_of(source):
-    """The sorted labels of a source whose elements are still encoded."""
-    return sorted(int(source.decode(item)[1]) for _, item in source.scan())
 
 
 @pytest.mark.slow
@@ -74,10 +67,10 @@ def test_imagenet_is_known_by_its_files(tmp_path):
     images = read_records(str(tmp_path), validation_split=0.02)
     assert sizes(images) == [1_256_144, 20, 128]
     assert len(images.classes) == 1000
-    assert element_labels_of(images.validation) == [999] * 20
+    assert read_once(images.validation)[1].tolist() == [999] * 20
 
 
-def test_classes_that_cannot_be_meant_are_an_error(folder):
+def test_files_and_classes_that_cannot_be_meant_are_an_error(folder):
     (folder / "classes.txt").unlink()
     with pytest.raises(ValueError, match="classes .* unknown.*classes.txt"):
         data.load_images(f"records:{folder}")
@@ -85,39 +78,47 @@ def test_classes_that_cannot_be_meant_are_an_error(folder):
     (folder / "classes.txt").write_text("a\n" * 20)
     with pytest.raises(ValueError, match="of a name of its own"):
         data.load_images(f"records:{folder}")
-
-
-@pytest.mark.slow
-def test_a_corrupt_record_is_named(folder):
-    """Of its file, what is before it is read."""
+    (folder / "classes.txt").unlink()
+    write_records(folder, "trainval", 1, 2)
+    assert sizes(read_records(str(folder), 0, classes=20)) == [20, 0, 6]
     path = folder / "train-00002-of-00004"
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    path.write_bytes(bytes(content))
-    source = read_records(str(folder), validation_split=0.0).train
-    _, labels = read_once(source)
-    assert sorted(labels.tolist()) == [*range(12), *range(15, 20)]
-    (line,) = source.check()
-    assert line.startswith(f"{path}: image 2: corrupted record at ")
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(ValueError, match="00002-of-00004 is damaged"):
+        read_records(str(folder), classes=20)
+    path.unlink()
+    with pytest.raises(ValueError, match="all 4 files train-.*Received: 3"):
+        read_records(str(folder))
+    with pytest.raises(ValueError, match=r"TFRecord files train-\*-of-\*"):
+        read_records(str(folder / "nothing"))
 
 
-def test_a_stray_label_is_a_corrupt_image_that_says_so(tmp_path):
-    contents = [example(png([9] * 3), n) for n in (0, 2**32, -1, 1)]
-    write_file(tmp_path / "x", [*contents, example(b"no image", 0)])
+def test_corrupt_records_are_left_out_and_named(tmp_path):
+    """Bytes that are no image, strange labels, and a damaged end of a file."""
+    good = [example(png([9] * 3), n) for n in (0, 2**32, -1, 1, 0, 1)]
+    good[4] = example(b"no image", 0)
+    write_file(tmp_path / "x", good)
+    content = (tmp_path / "x").read_bytes()
+    (tmp_path / "x").write_bytes(content[:-9] + bytes(9))
+    write_file(tmp_path / "y", good[:1])
+    files = [f"{tmp_path}/{name}" for name in "xy"]
     # ImageNet's files have one image more or less than the number says.
-    for size in (4, 5, 6):
-        source = RecordSource([str(tmp_path / "x")], [size], parse_labelled(2))
-        assert read_once(source)[1].tolist() == [0, 1]
-        *strays, corrupt = source.check()
-        for number, line in zip((1, 2), strays, strict=True):
-            assert line.startswith(f"{tmp_path}/x: image {number}: ")
-            assert "the label is none of 2 classes" in line
-        assert corrupt.startswith(f"{tmp_path}/x: image 4: ")
+    for size in (5, 6, 7):
+        source = RecordSource(files, [size, 1], parse_labelled(2))
+        assert sorted(read_once(source)[1]) == [0, 0, 1]
+        reasons = [
+            *("the label is none of 2 classes",) * 2,
+            *(": ", ": corrupted record at "),
+        ]
+        found = [*source.check()]
+        for number, line, why in zip((1, 2, 4, 5), found, reasons, strict=True):
+            assert line.startswith(f"{files[0]}: image {number}: ")
+            assert why in line
 
 
 def test_records_without_images_or_to_hold_out_are_an_error(tmp_path):
     contents = [example(png([9] * 3), 1, key="image")] * 3
-    write_parts(tmp_path, train=contents, test=contents)
+    for part in ("train", "test"):
+        write_file(tmp_path / f"{part}.tfrecord", contents)
     images = read_records(str(tmp_path), 0, classes=2)
     assert sizes(images) == [3, 0, 3]
     with pytest.raises(ValueError, match="Feature: image/encoded"):
@@ -126,23 +127,9 @@ def test_records_without_images_or_to_hold_out_are_an_error(tmp_path):
         read_records(str(tmp_path), 0.1, classes=2)
 
 
-def test_files_that_cannot_be_meant_are_an_error_before_training(folder):
-    write_records(folder, "trainval", 1, 2)
-    assert sizes(read_records(str(folder), 0)) == [20, 0, 6]
-    path = folder / "train-00002-of-00004"
-    path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(ValueError, match="00002-of-00004 is damaged"):
-        read_records(str(folder))
-    path.unlink()
-    with pytest.raises(ValueError, match="all 4 files train-.*Received: 3"):
-        read_records(str(folder))
-    with pytest.raises(ValueError, match=r"TFRecord files train-\*-of-\*"):
-        read_records(str(folder / "nothing"))
-
-
-@pytest.fixture(scope="session")
-def tiny_sets(tmp_path_factory):
-    """The folder of small sets, written by TensorFlow Datasets itself."""
+@pytest.mark.slow
+def test_tfds(tmp_path):
+    """Sets that TensorFlow Datasets itself has written."""
     tfds = pytest.importorskip("tensorflow_datasets")
 
     class TinyPictures(tfds.core.GeneratorBasedBuilder):
@@ -169,47 +156,35 @@ def tiny_sets(tmp_path_factory):
     class ImagenetTiny(TinyPictures):
         """Its labels are hidden in the test images, as ImageNet's are."""
 
-        sizes = {"train": 10, "validation": 10, "test": 10}
+        sizes = {"train": 10, "validation": 8, "test": 10}
 
-    folder = str(tmp_path_factory.mktemp("tfds"))
+    folder = str(tmp_path)
     config = tfds.download.DownloadConfig(num_shards=4)
     for builder in (TinyPictures, ImagenetTiny):
         builder(data_dir=folder).download_and_prepare(download_config=config)
-    return folder
-
-
-@pytest.mark.slow
-def test_tfds(tiny_sets):
-    images = read_tfds("tiny_pictures", 0.1, tiny_sets)
+    images = read_tfds("tiny_pictures", 0.1, folder)
     assert len(images.classes) == 40
     assert sizes(images) == [36, 4, 10]
-    both = element_labels_of(images.train)
-    both += element_labels_of(images.validation)
+    both = [*read_once(images.train)[1], *read_once(images.validation)[1]]
     assert sorted(both) == list(range(40))
     pixels, labels = read_once(images.test)
     assert sorted(labels.tolist()) == list(range(10))
     np.testing.assert_array_equal(pixels[:, 0, 0, 0], labels)
 
-
-def test_imagenet_is_tested_on_its_validation_images(tiny_sets):
-    images = read_tfds("imagenet_tiny", 0.0, tiny_sets)
-    assert images.test.num_images == 10
+    images = read_tfds("imagenet_tiny", 0.0, folder)
+    assert sizes(images) == [10, 0, 8]
     assert images.test.decode(next(iter(images.test.scan()))[1])
-    *_, file = pathlib.Path(tiny_sets, "imagenet_tiny").rglob("*train*")
+    *_, file = (tmp_path / "imagenet_tiny").rglob("*train*")
     file.unlink()
     with pytest.raises(tf.errors.NotFoundError, match=file.name):
-        read_tfds("imagenet_tiny", 0.0, tiny_sets)
-
-
-def test_a_set_that_tfds_does_not_have_is_its_own_error(tmp_path):
-    pytest.importorskip("tensorflow_datasets")
-    with pytest.raises(ValueError, match="Dataset cifra10 not found"):
-        data.load_images("tfds:cifra10", data_dir=str(tmp_path))
+        read_tfds("imagenet_tiny", 0.0, folder)
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        ("folder:x,bits=4", "`bits` must be an integer, 8 to 16"),
+        ("folder:nothing", "nothing.* Received: none"),
         ("digit", "`data` must be one of digits.*Did you mean 'digits'"),
         ("record:x", "Did you mean 'records'"),
         ("folder:x,classes=3", "`options of folder:` must be one of"),
@@ -219,6 +194,8 @@ def test_a_set_that_tfds_does_not_have_is_its_own_error(tmp_path):
 def test_unknown_sets(name, message):
     with pytest.raises(ValueError, match=message):
         data.load_images(name)
+    with pytest.raises(ValueError, match="`validation_split` must be a numb"):
+        data.load_images("digits", validation_split=1.5)
 
 
 PIXELS = np.arange(20 * 16).reshape(20, 4, 4) % 256

@@ -77,11 +77,6 @@ def write_file(path, contents):
             writer.write(content)
 
 
-def write_parts(folder, **contents):
-    for part, examples in contents.items():
-        write_file(folder / f"{part}.tfrecord", examples)
-
-
 def write_files(folder, contents):
     for name, content in contents.items():
         file = folder / name
