@@ -1,7 +1,6 @@
 """Tiny tasks of the Model Garden: records, and experiments that read them."""
 
 import numpy as np
-import tensorflow as tf
 from official.core import exp_factory
 
 from benchmarks.studies import detection_scenes
@@ -32,14 +31,6 @@ def write_scenes(path, rng):
         scene = detection_scenes.make_scene(rng, pictures, kinds, 0.3)
         examples.append(detection_scenes.as_example(scene, index))
     image_sets.write_file(path, [x.SerializeToString() for x in examples])
-
-
-def write_labelled(path, rng):
-    """Writes labelled images, as ImageNet's TFRecords have them."""
-    images = rng.integers(0, 256, (8, SIZE, SIZE, 3), np.uint8)
-    files = [tf.io.encode_jpeg(image).numpy() for image in images]
-    examples = [image_sets.example(x, i % 3) for i, x in enumerate(files)]
-    image_sets.write_file(path, examples)
 
 
 def detector(records):

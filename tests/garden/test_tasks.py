@@ -9,27 +9,113 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import models
+from lambdanet_tf import training
 from lambdanet_tf.serving import standalone
+from lambdanet_tf.training.state import TrainState
+from lambdanet_tf.training.steps import update_step
+from tests.support import checks
+from tests.support import image_sets
+from tests.support import networks
 from tests.support import serve_check
 
-garden = pytest.importorskip("lambdanet_tf.garden", exc_type=ImportError)
+pytest.importorskip("lambdanet_tf.garden", exc_type=ImportError)
 pytest.importorskip("official.vision.registry_imports")
+base_trainer = pytest.importorskip("official.core.base_trainer")
+exp_factory = pytest.importorskip("official.core.exp_factory")
 task_factory = pytest.importorskip("official.core.task_factory")
-train_lib = pytest.importorskip("official.core.train_lib")
 hyperparams = pytest.importorskip("official.modeling.hyperparams")
-segmentation = pytest.importorskip(
-    "official.vision.tasks.semantic_segmentation"
-)
-tf_example_decoder = pytest.importorskip(
-    "official.vision.dataloaders.tf_example_decoder"
-)
 garden_tasks = pytest.importorskip("tests.garden.garden_tasks")
 
 pytestmark = [
     pytest.mark.garden,
-    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),  # The Model Garden's own.
 ]
+
+
+def command(name, experiment, folder, params, *flags):
+    """Runs a command of the package on an experiment with these params."""
+    file = str(folder / "tiny.yaml")
+    hyperparams.save_params_dict_to_yaml(params, file)
+    module = f"lambdanet_tf.garden.{name}"
+    flags = f"--experiment={experiment}", f"--config_file={file}", *flags
+    subprocess.run(
+        [sys.executable, "-m", module, *flags], check=True, capture_output=True
+    )
+
+
+def twin(params, **arguments):
+    """Our network of a classifier of the Model Garden."""
+    norm = params.task.model.norm_activation
+    return models.build(
+        **garden_tasks.BACKBONE["lambda_resnet"],
+        input_shape=tuple(params.task.model.input_size),
+        norm_momentum=norm.norm_momentum,
+        norm_epsilon=norm.norm_epsilon,
+        classes=3,
+        classifier_activation=None,
+        dropout_rate=0.0,
+        include_preprocessing=False,
+        **arguments,
+    )
+
+
+def arrays_of(model):
+    """The weights of a classifier of the Model Garden, by our names."""
+    kernel, bias = model.layers[-1].weights
+    head = {"predictions/kernel": kernel, "predictions/bias": bias}
+    weights = models.named_weights(model.backbone) | head
+    return {name: weight.numpy() for name, weight in weights.items()}
+
+
+def test_three_steps_are_those_of_train_py(rng):
+    recipe = training.Recipe(
+        batch_size=4,
+        epochs=1,
+        schedule="constant",
+        warmup_epochs=0.0,
+        learning_rate=0.05,
+        base_batch_size=0,
+        momentum=0.9,
+        weight_decay=0.01,
+        label_smoothing=0.1,
+        ema_decay=0.0,
+    )
+    params = garden_tasks.classifier("unread")
+    params.task.losses.l2_weight_decay = recipe.weight_decay
+    params.task.model.dropout_rate = 0.0  # Either would draw other numbers.
+    optimization = params.trainer.optimizer_config
+    optimization.learning_rate.constant.learning_rate = recipe.learning_rate
+    optimization.ema = None
+    task = task_factory.get_task(params.task)
+    model = task.build_model()
+    regularizer = tf.keras.regularizers.L2(recipe.weight_decay / 2)
+    network = twin(params, kernel_regularizer=regularizer)
+    before = arrays_of(model)
+    models.set_weights(network, before, "the Model Garden's model")
+
+    images = checks.normal(rng, 3, 4, 64, 64, 3)
+    labels = rng.integers(0, 3, (3, 4))
+    base_trainer.Trainer(
+        params,
+        task,
+        model,
+        task.create_optimizer(optimization),
+        evaluate=False,
+        train_dataset=tf.data.Dataset.from_tensor_slices((images, labels)),
+    ).train(tf.constant(3))
+    optimizer = training.recipe_optimizer(recipe, steps_per_epoch=3)
+    averages = training.Averages(network, recipe.ema_decay)
+    step = update_step(TrainState(network, optimizer, averages), recipe)
+    for number, (x, y) in enumerate(zip(images, labels, strict=True)):
+        step(x, tf.one_hot(y, 3), tf.constant(number, tf.int64))
+
+    after = arrays_of(model)
+    for name, weight in models.named_weights(network).items():
+        np.testing.assert_allclose(
+            weight, after[name], rtol=1e-4, atol=1e-6, err_msg=name
+        )
+    moved = [name for name in after if np.any(before[name] != after[name])]
+    assert len(moved) > 0.9 * len(after)
 
 
 @pytest.fixture(scope="module")
@@ -37,185 +123,91 @@ def classified(tmp_path_factory):
     """The folder of a classification run, its params and its model."""
     folder = tmp_path_factory.mktemp("classified")
     records = folder / "images.tfrecord"
-    garden_tasks.write_labelled(records, np.random.default_rng(1))
-    params = garden_tasks.classifier(records)
-    strategy = tf.distribute.OneDeviceStrategy("cpu:0")
-    with strategy.scope():
-        task = task_factory.get_task(params.task, logging_dir=str(folder))
-    model, _ = train_lib.run_experiment(
-        distribution_strategy=strategy,
-        task=task,
-        mode="train_and_eval",
-        params=params,
-        model_dir=str(folder),
-    )
+    files = [image_sets.jpeg([30 * i] * 3, size=(64, 64)) for i in range(8)]
+    examples = [image_sets.example(x, i % 3) for i, x in enumerate(files)]
+    image_sets.write_file(records, examples)
+    params, name = garden_tasks.classifier(records), "lambda_resnet_imagenet"
+    flags = "--mode=train_and_eval", f"--model_dir={folder}"
+    command("train", name, folder, params, *flags)
+    params = exp_factory.get_exp_config(name)
+    file = str(folder / "params.yaml")
+    hyperparams.override_params_dict(params, file, is_strict=True)
+    model = task_factory.get_task(params.task).build_model()
+    checkpoint = tf.train.latest_checkpoint(str(folder))
+    status = tf.train.Checkpoint(model=model).read(checkpoint)
+    status.expect_partial().assert_existing_objects_matched()
     return folder, params, model
 
 
-def snapshot(model):
-    return {k: w.numpy() for k, w in models.named_weights(model).items()}
+@pytest.mark.slow
+def test_weights_come_back_from_a_checkpoint(classified, tmp_path, rng):
+    """As docs/detection.md shows it, to a classifier."""
+    folder, params, model = classified
+    network = twin(params)
+    models.set_weights(network, arrays_of(model), str(folder))
+    models.save_weights(network, tmp_path / "weights.npz")
+    models.load_weights(network, tmp_path / "weights.npz")
+    images = checks.normal(rng, 2, 64, 64, 3)
+    wanted = model(images, training=False)
+    found = network(images, training=False)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_a_detector_learns_masks_and_is_evaluated(tmp_path):
-    scenes = tmp_path / "scenes.tfrecord"
-    garden_tasks.write_scenes(scenes, np.random.default_rng(0))
-    params = garden_tasks.detector(scenes)
+@pytest.mark.slow
+def test_a_detector_from_a_classifier_to_its_export(
+    classified, tmp_path, pytestconfig
+):
+    """It learns masks; its export runs with TensorFlow alone, and in C++."""
+    folder, _, classifier = classified
+    records = tmp_path / "scenes.tfrecord"
+    garden_tasks.write_scenes(records, np.random.default_rng(0))
+    params = garden_tasks.detector(records)
     params.task.losses.l2_weight_decay = 0.0  # Would move kernels as well.
+    params.task.validation_data.global_batch_size = 1
+    params.task.init_checkpoint = str(folder)
+    params.task.init_checkpoint_modules = "backbone"
     task = task_factory.get_task(params.task, logging_dir=str(tmp_path))
     model = task.build_model()
+    task.initialize(model)
+    networks.assert_weights(model.backbone, classifier.backbone)
+
     optimizer = task.create_optimizer(params.trainer.optimizer_config)
-    before = snapshot(model.backbone)
     batches = iter(task.build_inputs(params.task.train_data))
     for _ in range(3):  # The first moves the zero gammas alone.
         logs = task.train_step(next(batches), model, optimizer)
         assert np.isfinite(logs[task.loss])
-    after = snapshot(model.backbone)
-    still = [name for name in before if np.all(before[name] == after[name])]
+    still = networks.same_weights(model.backbone, classifier.backbone)
     # The normalization after a lambda layer undoes a scale of the values.
     assert all(name.endswith("value_norm/gamma") for name in still)
-
     task.build_metrics(training=False)
-    state = None
-    for batch in task.build_inputs(params.task.validation_data).take(2):
+    state, batches = None, task.build_inputs(params.task.validation_data)
+    for batch in batches.take(2):
         logs = task.validation_step(batch, model)
         state = task.aggregate_logs(state, logs)
     metrics = task.reduce_aggregated_logs(state)
     assert {"AP", "AP50", "mask_AP", "mask_AP50"} <= set(metrics)
 
-
-def test_a_detector_begins_from_a_classifier(classified):
-    folder, _, model = classified
-    params = garden_tasks.detector("unread")
-    params.task.init_checkpoint = str(folder)
-    params.task.init_checkpoint_modules = "backbone"
-    task = task_factory.get_task(params.task)
-    found = task.build_model()
-    task.initialize(found)
-    wanted = snapshot(model.backbone)
-    for name, weight in snapshot(found.backbone).items():
-        # The run has swapped its averages in and out, by adding them.
-        np.testing.assert_allclose(
-            weight, wanted[name], rtol=1e-5, atol=1e-7, err_msg=name
-        )
-
-
-def test_weights_come_back_from_a_checkpoint(classified, tmp_path, rng):
-    """As docs/detection.md shows it, to a classifier."""
-    folder, params, trained = classified
-    model = task_factory.get_task(params.task).build_model()
-    checkpoint = tf.train.latest_checkpoint(str(folder))
-    tf.train.Checkpoint(model=model).read(checkpoint).expect_partial()
-    network = models.build(
-        **garden_tasks.BACKBONE["lambda_resnet"],
-        norm_epsilon=params.task.model.norm_activation.norm_epsilon,
-        input_shape=(64, 64, 3),
-        classes=3,
-        include_preprocessing=False,
-    )
-    kernel, bias = model.layers[-1].weights
-    weights = models.named_weights(model.backbone)
-    weights |= {"predictions/kernel": kernel, "predictions/bias": bias}
-    arrays = {name: weight.numpy() for name, weight in weights.items()}
-    models.set_weights(network, arrays, checkpoint)
-    models.save_weights(network, tmp_path / "weights.npz")
-    models.load_weights(network, tmp_path / "weights.npz")
-    images = rng.normal(size=(2, 64, 64, 3)).astype(np.float32)
-    wanted = tf.nn.softmax(trained(images, training=False))
-    np.testing.assert_allclose(
-        network(images, training=False), wanted, rtol=1e-4, atol=1e-5
-    )
-
-
-def test_semantic_segmentation_needs_the_backbone_alone(rng):
-    """The Model Garden's DeepLabV3+ learns with a lambda backbone."""
-    config = segmentation.exp_cfg.SemanticSegmentationTask()
-    config.model.backbone = garden.Backbone()
-    decoder = {"level": 4, "num_filters": 8, "dilation_rates": [2]}
-    head = {
-        "level": 4, "num_convs": 1, "num_filters": 8, "low_level": 2,
-        "feature_fusion": "deeplabv3plus", "low_level_num_filters": 8,
-    }  # fmt: skip
-    config.model.override(
-        {
-            "num_classes": 3,
-            "input_size": [None, None, 3],
-            "backbone": garden_tasks.BACKBONE,
-            "head": head,
-            "decoder": {"type": "aspp", "aspp": decoder},
-            "norm_activation": {"use_sync_bn": False},
-        }
-    )
-    task = segmentation.SemanticSegmentationTask(config)
-    model = task.build_model()
-    before = snapshot(model.backbone)
-    optimizer = tf.keras.optimizers.legacy.Adam(0.01)
-    masks = np.repeat(rng.integers(0, 3, (2, 1, 96, 1)), 64, axis=1)
-    images = masks + 0.1 * rng.normal(size=(2, 64, 96, 3))
-    labels = {
-        "masks": tf.constant(masks, tf.float32),
-        "valid_masks": tf.ones([2, 64, 96, 1], tf.bool),
-        "image_info": tf.zeros([2, 4, 2]),
-    }
-    batch = tf.constant(images, tf.float32), labels
-    losses = [
-        float(task.train_step(batch, model, optimizer)[task.loss])
-        for _ in range(5)
-    ]
-    assert losses[-1] < 0.97 * losses[0]
-    after = snapshot(model.backbone)
-    for name in ("stem_conv1/kernel", "stage4_block2_lambda/query/kernel"):
-        assert np.any(before[name] != after[name])
-
-
-def command(name, *flags):
-    """Runs a command of the package."""
-    module = f"lambdanet_tf.garden.{name}"
-    experiment = "--experiment=lambda_resnet_maskrcnn_coco"
-    subprocess.run(
-        [sys.executable, "-m", module, experiment, *flags],
-        check=True,
-        capture_output=True,
-    )
-
-
-def test_an_exported_detector_finds_what_the_trained_one_finds(
-    tmp_path, pytestconfig
-):
-    """With TensorFlow alone, and in C++."""
-    records, run = tmp_path / "scenes.tfrecord", tmp_path / "run"
-    garden_tasks.write_scenes(records, np.random.default_rng(0))
-    params = garden_tasks.detector(records)
-    params.task.validation_data.global_batch_size = 1
-    hyperparams.save_params_dict_to_yaml(params, str(tmp_path / "tiny.yaml"))
+    tf.train.Checkpoint(model=model).save(str(tmp_path / "run" / "checkpoint"))
     command(
-        *("train", f"--config_file={tmp_path / 'tiny.yaml'}"),
-        *("--mode=train", f"--model_dir={run}"),
-    )
-    command(
-        *("export", f"--config_file={run / 'params.yaml'}"),
-        *(f"--checkpoint_path={run}", f"--export_dir={tmp_path / 'export'}"),
+        *("export", "lambda_resnet_maskrcnn_coco", tmp_path, params),
+        *(f"--checkpoint_path={tmp_path}/run", f"--export_dir={tmp_path}"),
         *("--batch_size=1", "--input_type=image_tensor"),
         f"--input_image_size={garden_tasks.SIZE},{garden_tasks.SIZE}",
     )
-    task = task_factory.get_task(params.task, logging_dir=str(tmp_path))
-    model = task.build_model()
-    checkpoint = tf.train.latest_checkpoint(str(run))
-    status = tf.train.Checkpoint(model=model).read(checkpoint)
-    status.expect_partial().assert_existing_objects_matched()
     # The evaluation's own batch, and the same image out of its file.
-    ((images, labels),) = task.build_inputs(params.task.validation_data).take(1)
+    ((images, labels),) = batches.take(1)
     wanted = model(
         images,
         image_shape=labels["image_info"][:, 1],
         anchor_boxes=labels["anchor_boxes"],
         training=False,
     )
-    record = next(iter(tf.data.TFRecordDataset(str(records))))
-    decoder = tf_example_decoder.TfExampleDecoder(include_mask=True)
-    image = decoder.decode(record)["image"].numpy()[None]
-    folder = tmp_path / "export" / "saved_model"
+    record = next(tf.data.TFRecordDataset(str(records)).as_numpy_iterator())
+    feature = tf.train.Example.FromString(record).features.feature
+    encoded = feature["image/encoded"].bytes_list.value[0]
+    image = tf.io.decode_image(encoded, channels=3).numpy()[None]
     call = "serving_default", {"inputs": image}
-    (found,) = standalone.run_standalone(folder, [call])
+    (found,) = standalone.run_standalone(tmp_path / "saved_model", [call])
     (count,) = wanted["num_detections"].numpy()
     assert found["num_detections"] == count > 0
 
@@ -230,6 +222,6 @@ def test_an_exported_detector_finds_what_the_trained_one_finds(
     if shutil.which("g++") is None:
         pytest.skip("C++ needs g++")
     program = serve_check.build(pytestconfig.cache.mkdir("serve_check"))
-    call = program, folder, image, tmp_path, "serving_default", "inputs"
     for name in names:
-        assert_found(serve_check.run(*call, name), name)
+        call = tmp_path / "saved_model", image, tmp_path, "serving_default"
+        assert_found(serve_check.run(program, *call, "inputs", name), name)
