@@ -71,9 +71,9 @@ def test_affine_shifts_turns_counter_clockwise_and_zooms(monkeypatch):
 
 
 def test_central_crop_is_the_middle_of_the_shorter_side():
-    crop = images.EvaluationCrop((14, 14), 0.875)(ArrayImage(ramp(16, 24)))
-    np.testing.assert_array_equal(crop[:, 0, 0], np.arange(1, 15))
-    np.testing.assert_array_equal(crop[0, :, 1], np.arange(5, 19))
+    crop = images.EvaluationCrop((15, 15), 0.875)(ArrayImage(ramp(17, 24)))
+    np.testing.assert_array_equal(crop[:, 0, 0], np.arange(1, 16))
+    np.testing.assert_array_equal(crop[0, :, 1], np.arange(5, 20))
 
 
 @pytest.mark.parametrize("seed", range(5))
