@@ -93,6 +93,9 @@ def test_a_box_of_a_file_is_the_box_of_its_pixels(encode):
     image = EncodedImage(encoded, channels=3)
     assert image.size().numpy().tolist() == [40, 56]
     whole = image.decode().numpy()
+    gray = EncodedImage(encoded, channels=1).decode()[..., 0]
+    weighted = whole @ [0.299, 0.587, 0.114]
+    np.testing.assert_allclose(gray, weighted, rtol=0, atol=0.501)
     # Colors at the border of a JPEG box are interpolated otherwise.
     atol = 0 if encode is tf.io.encode_png else 3
     box, expected = image.crop([8, 16, 24, 32]).numpy(), whole[8:32, 16:48]
