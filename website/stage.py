@@ -62,7 +62,8 @@ REDIRECT = """<!doctype html>
 # What a page begins with; all else follows in the order of the alphabet.
 FIRST = ("LambdaLayer", "LambdaConv", "build", "names", "Network", "ResNet")
 COMMANDS = (
-    *("train", "export", "predict", "verify", "label", "check", "summary"),
+    *("train", "export", "predict", "serve", "verify"),
+    *("label", "check", "summary"),
 )
 
 
