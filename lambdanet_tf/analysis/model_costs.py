@@ -187,10 +187,7 @@ def _row(name, layer, node, costs, weights, executed):
 
 
 def trainable_parameters(model: tf.keras.Model) -> int:
-    """Counts the trainable parameters of a model, as the paper does.
-
-    Keras' `count_params` counts the statistics of batch normalization, too.
-    """
+    """Counts the trainable parameters of a model, as the paper does."""
     return _numbers(model.trainable_weights)
 
 

@@ -15,10 +15,7 @@ from lambdanet_tf.analysis.calls import all_calls
 
 
 def executed_flops(model, shape, training=False):
-    """Returns a counter of the operations of every layer's forward pass.
-
-    Layers plan other algorithms and blocks for training than for inference.
-    """
+    """Returns a counter of the operations of every layer's forward pass."""
     names = {layer.name for _, layer, _ in all_calls(model)}
     spec = tf.TensorSpec(shape, tf.float32)
     function = tf.function(lambda images: model(images, training=training))

@@ -108,10 +108,7 @@ def local_attention(x, name, block):
 
 
 def axial_attention(x, name, block):
-    """Applies attention along height, then width (Wang et al., 2020).
-
-    Two attention maps in place of one, each normalized.
-    """
+    """Applies attention along height, then width (Wang et al., 2020)."""
     height = f"{block.name}_height_attention"
     x = _attention(x, block.width, height, block, axis=1)
     x = block.layers.norm(x, height, activate=False)

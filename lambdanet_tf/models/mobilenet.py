@@ -50,11 +50,7 @@ def feature_maps(x, spec, layers):
 
 
 def inverted_bottleneck(x, row, spec, layers, name, strides, is_lambda):
-    """Expand, depthwise 3x3 convolution or lambda convolution, project.
-
-    A lambda block does not expand. The projection is linear; the block's
-    inputs are added to it if they fit.
-    """
+    """Expand, depthwise 3x3 convolution or lambda convolution, project."""
     inputs, channels = x, x.shape[-1]
     expansion = 1 if is_lambda else row.expansion
     if is_lambda or expansion > 1:

@@ -147,10 +147,7 @@ def Network(
 
 
 def _image_input(input_tensor, input_shape, spec):
-    """Returns the inputs of the model and the images, as Keras tensors.
-
-    They differ if `input_tensor` has been computed from something else.
-    """
+    """Returns the inputs of the model and the images, as Keras tensors."""
     if input_tensor is None:
         shape = tuple(input_shape or (spec.image_size, spec.image_size, 3))
         _check_shape(shape, spec.stride)

@@ -31,12 +31,7 @@ def load_initial(
     weights: str | os.PathLike,
     skip: Sequence[str] = (),
 ) -> None:
-    """Sets the weights that `weights=` of a builder names; all or none.
-
-    The classifier of published weights is left out of a network with another
-    number of classes. Tables of a global scope are fitted to the image size.
-    `skip` holds beginnings of the names of weights that the model lacks.
-    """
+    """Sets the weights that `weights=` of a builder names; all or none."""
     weights = os.fspath(weights)
     arrays, origin = _read(spec, weights)
     if _is_other_classifier(model, arrays, weights == "fashion_mnist"):

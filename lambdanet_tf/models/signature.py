@@ -33,12 +33,7 @@ def with_spec(
 def named(
     common: Callable[Concatenate[Any, _Arguments], tf.keras.Model],
 ) -> Callable[[_Builder], Callable[_Arguments, tf.keras.Model]]:
-    """Decorates the builder of a preset, called by the preset's name.
-
-    It takes the arguments of `common` except for the spec, its own, whose
-    defaults count, and the attributes of the preset's spec, by keyword. The
-    docstring says so.
-    """
+    """Decorates the builder of a preset, called by the preset's name."""
     _, *parameters, changes = inspect.signature(common).parameters.values()
 
     def decorate(function):

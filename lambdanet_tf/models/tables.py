@@ -43,10 +43,7 @@ def resize_table(table: np.ndarray, entries: Sequence[int]) -> np.ndarray:
 def fit_tables(
     model: tf.keras.Model, arrays: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Returns arrays with the tables of a global scope of a model's sizes.
-
-    Warns where one is interpolated. The arrays have names of `named_weights`.
-    """
+    """Returns arrays with the tables of a global scope of a model's sizes."""
     fitted, is_stretched = dict(arrays), False
     for prefix, layer in named_layers(model):
         table = arrays.get(f"{prefix}embeddings")

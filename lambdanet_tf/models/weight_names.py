@@ -70,11 +70,7 @@ def named_layers(model: tf.keras.Model) -> list[tuple[str, Any]]:
 
 
 def _names_inside(layer):
-    """Returns the names of attributes by the ids of their values.
-
-    What a public attribute holds goes by its name, rather than by that of a
-    private one.
-    """
+    """Returns the names of attributes by the ids of their values."""
     if isinstance(layer, tf.keras.Model):
         return {}
     names = {}

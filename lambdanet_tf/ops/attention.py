@@ -220,11 +220,7 @@ def _blocks(geometry, queries, values, masks, return_weights):
 
 
 def _block_sizes(geometry, num_heads, key_dim, value_dim):
-    """Returns how many queries per axis a block of local attention has.
-
-    What a training step holds is the smallest: the scores and their softmax,
-    and the windows of keys and values.
-    """
+    """Returns how many queries per axis a block of local attention has."""
     best = math.inf, ()
     for sizes in itertools.product(*map(_candidates, geometry.axes)):
         blocks = Blocks.of(geometry, sizes)

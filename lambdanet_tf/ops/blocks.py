@@ -71,10 +71,7 @@ class BlockedAxis:
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """A geometry cut into blocks; their number may be known at run time only.
-
-    Sizes that are not static need an axis of stride 1 that keeps the size.
-    """
+    """A geometry cut into blocks, whose number may be a tensor."""
 
     axes: tuple[BlockedAxis, ...]
 
@@ -186,10 +183,7 @@ class Blocks:
 
 
 def block_choices(geometry, first_whole=False):
-    """Yields the `Blocks` of a static geometry that are worth considering.
-
-    With `first_whole` the first axis is one block.
-    """
+    """Yields the `Blocks` of a static geometry that are worth considering."""
     choices = [_block_sizes(queries) for queries in geometry.queries]
     if first_whole:
         choices[0] = [geometry.queries[0]]

@@ -66,11 +66,7 @@ _targets_of_graph = weakref.WeakKeyDictionary()
 
 
 def target_device():
-    """Returns the key of `DEVICES` that plans are made for.
-
-    That is the one of `planning_for` in this thread or, in a replica of a
-    strategy, in the one that runs it; or else the best device of this process.
-    """
+    """Returns the key of `DEVICES` that plans are made for."""
     targets = getattr(_targets, "stack", None)
     if not targets:
         # A replica has a thread of its own, but the graph of its strategy's.
@@ -89,12 +85,6 @@ def planning_for(device):
 
     Holds in the thread that enters it, for what it traces, and for the replicas
     of the strategies that it runs. "portable" is for files of TFLite and ONNX.
-
-    Args:
-        device: key of `DEVICES`.
-
-    Raises:
-        ValueError: if it is not one.
 
     Examples:
         >>> layer = LambdaLayer(scope=23)
@@ -121,10 +111,7 @@ def planning_for(device):
 
 
 def _outermost_graph():
-    """Returns the default graph around all functions that are being traced.
-
-    Every thread has its own where nothing is traced, also eagerly.
-    """
+    """Returns the default graph around all functions that are being traced."""
     graph = tf.compat.v1.get_default_graph()
     while getattr(graph, "outer_graph", None) is not None:
         graph = graph.outer_graph

@@ -43,10 +43,7 @@ class Masks:
         attention_mask=None,
         causal=False,
     ):
-        """Makes the masks of a layer's call, of all forms that it takes.
-
-        Without a context of its own the inputs are the context, too.
-        """
+        """Makes the masks of a layer's call, of all forms that it takes."""
         if context is inputs:
             given = {"mask": mask, "context_mask": context_mask}
             query = real = padding_mask(inputs, **given)

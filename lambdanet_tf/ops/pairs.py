@@ -1,8 +1,4 @@
-"""Embeddings of all (query, context) pairs, and what queries read of them.
-
-For embeddings that are given pair by pair, and for masks that differ from query
-to query. Rows of a table need static sizes.
-"""
+"""Embeddings of all (query, context) pairs, and what queries read of them."""
 
 import math
 

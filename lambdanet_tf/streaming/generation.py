@@ -158,11 +158,7 @@ def _reader(model, draws, rank, is_first):
 
 
 def _pick(draws, rank, logits, place, ended, numbers):
-    """Returns a token for each sequence, the end token behind its end.
-
-    The likeliest, or one that is drawn: from all, or from `rank` of them and
-    `top_p`. Seed and place determine the draw.
-    """
+    """Returns a token for each sequence, the end token behind its end."""
     temperature, top_p, seed, end = numbers
     is_nan = tf.reduce_any(tf.math.is_nan(logits))
     is_finite = tf.math.is_finite(tf.reduce_max(logits, axis=-1))

@@ -39,14 +39,7 @@ PUBLISHED = {
 
 
 def read_published(name: str) -> tuple[dict[str, np.ndarray], str]:
-    """Reads the file of a network of `PUBLISHED`, fetched into Keras' cache.
-
-    Returns:
-        Arrays by timm's names, and the path of the file.
-
-    Raises:
-        OSError: if the file cannot be fetched, has another hash or is damaged.
-    """
+    """Reads the file of a network of `PUBLISHED`, fetched into Keras' cache."""
     library()  # Before anything is fetched.
     published = PUBLISHED[name]
     path = None

@@ -61,11 +61,7 @@ _PLAIN = {"weight": "kernel"}
 def from_timm(
     state: Mapping[str, np.ndarray], spec: specs.ResNetSpec
 ) -> dict[str, np.ndarray]:
-    """Converts a state dict of timm to float32 arrays by our names.
-
-    What timm's lambda networks do not have keeps its name, so that
-    `set_weights` names it.
-    """
+    """Converts a state dict of timm to float32 arrays by our names."""
     arrays = {}
     for key, array in state.items():
         module, _, name = key.rpartition(".")

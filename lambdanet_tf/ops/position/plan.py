@@ -143,10 +143,6 @@ def plan_for(
         training: bool. Whether gradients count.
         batch: int. Examples of a batch; None where that is unknown.
 
-    Returns:
-        The `Plan` with the smallest estimate, of the named algorithm or, for
-        "auto", of all that are worth considering.
-
     Raises:
         ValueError: if the name is unknown, needs static sizes that `geometry`
             does not have, or transforms that the device has not.
