@@ -82,7 +82,8 @@ def verify(parser: config.Parser, words: Sequence[str] | None) -> int:
     exit codes: 0 the same; 1 it differs; 2 it does not load, or wrong use
     """
     _add_export(parser)
-    folder = serving.newest_export(parser.parse_args(words).export)
+    given = parser.parse_args(words)
+    folder = serving.newest_export(given.export)
     print(f"Verifying {folder}")
     return _compare(folder)
 
