@@ -241,3 +241,14 @@ def test_pictures_over_images_and_texts(rng):
     figure = analysis.reading_figure(reading, [*"abcdefgh"])
     ticks = [t.get_text() for t in figure.axes[2].get_xticklabels()]
     assert ticks == [*"abcdefgh"]
+
+
+def test_a_receptive_field_is_the_norm_of_a_derivative(rng):
+    """Of one output channel it is exact: the norms of a kernel's rows."""
+    kernel = rng.normal(size=[3, 3, 2, 1]).astype(np.float32)
+    layer = tf.keras.layers.Conv2D(1, 3, padding="same", use_bias=False)
+    model = network(layer, shape=(5, 5, 2))
+    layer.set_weights([kernel])
+    field = analysis.receptive_field(model, layer, images(model))
+    norms = np.linalg.norm(kernel[..., 0], axis=-1)
+    np.testing.assert_allclose(field[1:4, 1:4], norms, rtol=1e-5)
