@@ -46,8 +46,9 @@ def tested(tree, tests, marks, limit):
     """Returns the verdict of tests in so many seconds, and what failed."""
     # A fault may be as long as what it replaces: no cache of compiled code.
     variables = {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    variables |= dict(word.split("=") for word in tests if "=" in word)
     with subprocess.Popen(
-        [*PYTEST, marks, *tests],
+        [*PYTEST, marks, *(word for word in tests if "=" not in word)],
         cwd=tree,
         env=os.environ | variables,
         stdout=subprocess.PIPE,
