@@ -122,3 +122,12 @@ def test_what_is_shared_stays_so_in_files(way, tmp_path):
         assert len(tables) == 1
         # 3 kernels and 2 x 2 trainable vectors of batch norm each, and 1 table.
         assert len(each.trainable_weights) == 2 * 7 + 1
+
+
+def test_a_layer_that_is_made_frozen_freezes_the_table_that_it_shares():
+    table = layers.RelativePositionEmbedding(4, scope=3)
+    arguments = {"key_dim": 4, "scope": 3, "position_embedding": table}
+    layers.LambdaLayer(8, **arguments)
+    assert table.trainable
+    layers.LambdaLayer(8, trainable=False, **arguments)
+    assert not table.trainable
