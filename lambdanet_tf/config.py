@@ -29,8 +29,7 @@ from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import users_input
 
-EXIT_BAD = 1
-EXIT_USAGE = 2
+EXIT_BAD, EXIT_USAGE = 1, 2
 
 _BOUNDS = (
     ("low", operator.ge, "at least"),
