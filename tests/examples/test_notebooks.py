@@ -29,11 +29,7 @@ def test_every_cell_runs_in_its_own_folder(name, tmp_path, monkeypatch):
     assert {*examples.rglob("*")} == before
     kept = nbformat.read(notebooks.FOLDER / name, as_version=4)
     for now, then in zip(notebook.cells, kept.cells, strict=True):
-        kinds = [
-            output["output_type"]
-            for output in now.get("outputs", [])
-            if output.get("name") != "stderr"  # TensorFlow's own logs
-        ]
+        kinds = [output["output_type"] for output in now.get("outputs", [])]
         wanted = [output["output_type"] for output in then.get("outputs", [])]
         assert kinds == wanted, now["source"]
 
