@@ -76,18 +76,20 @@ class ContextLayer(BaseLayer):
         return grid if self.axis is None else grid[self.axis - 1 : self.axis]
 
     def _prepared(self, inputs, context, attention_mask):
-        """Returns inputs and context, the same tensor if there is one."""
-        pairs = attention_mask is not None and self._has_geometry
-        fixed = pairs and differs_by_query(attention_mask)
+        """Returns inputs, context (the same tensor if there is one), mask."""
+        fixed = False
+        if attention_mask is not None:  # tf_keras reads constants as lists.
+            attention_mask = tf.convert_to_tensor(attention_mask)
+            fixed = self._has_geometry and differs_by_query(attention_mask)
         # Unknown sizes are those of `build` only where they must be static.
         shapes = self._build_shapes if fixed else self._shapes
         inputs = grids.as_built(inputs, shapes[0], self)
         if context is None:
-            return inputs, inputs
+            return inputs, inputs, attention_mask
         context = tf.cast(context, self.compute_dtype)
         context = grids.as_built(context, shapes[1], self, "context")
         self._check_shapes(tuple(inputs.shape), tuple(context.shape))
-        return inputs, context
+        return inputs, context, attention_mask
 
     def _check_shapes(self, inputs_shape, context_shape):
         grids.check_grid("context", context_shape)

@@ -157,9 +157,9 @@ class LambdaLayer(ContextLayer, StreamingLambda):
         mask=None,
     ):
         """Returns what `_outputs` takes, and grids of queries and context."""
-        inputs, context = self._prepared(inputs, context, attention_mask)
+        inputs, context, pairs = self._prepared(inputs, context, attention_mask)
         masks = ops.Masks.of_call(
-            inputs, context, mask, context_mask, attention_mask, self.causal
+            inputs, context, mask, context_mask, pairs, self.causal
         )
         embeddings = self._embeddings(embeddings, inputs, context)
         x, grid = c, around = grids.flatten(inputs)  # [b, n, channels]

@@ -188,8 +188,8 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         mask=None,
         training=None,  # Keras 2 gives it to every layer
     ):
-        inputs, context = self._prepared(inputs, context, attention_mask)
-        masks = self._masks(inputs, context, mask, context_mask, attention_mask)
+        inputs, context, pairs = self._prepared(inputs, context, attention_mask)
+        masks = self._masks(inputs, context, mask, context_mask, pairs)
         x = self._lines(inputs)  # [b, n, channels]
         c = self._lines(context)
         x, c = masks.filled(x, c)

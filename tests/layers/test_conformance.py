@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import ops
-from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.layers.randomness import random_streams
 from tests.support import cases
 from tests.support import checks
@@ -183,8 +182,6 @@ def test_integers_are_what_the_same_floats_are(rng):
 @pytest.mark.every_lane
 @pytest.mark.parametrize("rows", cases.PARTS)
 def test_files_are_bit_equal(rows, tmp_path):
-    if not KERAS_3:  # It writes constants as texts.
-        rows = [case for case in rows if case.attention_mask is None]
     model, data = random_model(rows), cases.joint_data(rows=rows)
     restored = checks.COPIES["keras_file"](model, tmp_path)
     checks.assert_all_close(restored(data), model(data), 0)
