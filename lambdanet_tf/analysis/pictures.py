@@ -66,7 +66,7 @@ def receptive_field_figure(
             spatial axes. Each is drawn on a scale of its own.
         position: where to mark the query, in the pixels of the fields.
     """
-    figure = _figure(1.9 * len(fields), 2.1)
+    figure = figure_of(1.9 * len(fields), 2.1)
     axes = figure.subplots(1, len(fields), squeeze=False)[0]
     for axis, (title, field) in zip(axes, fields.items(), strict=True):
         axis.set_title(title, fontsize=8)
@@ -134,7 +134,8 @@ def reading_figure(
     return figure
 
 
-def _figure(width, height):
+def figure_of(width: float, height: float) -> Any:
+    """Returns an empty figure, of so many inches."""
     figures = require("matplotlib.figure", extra="plot")
     return figures.Figure(figsize=(width, height), layout="constrained")
 
@@ -149,7 +150,7 @@ def _signed(axis, values, limit, **settings):
 def _draw_maps(parts, own, names, image=None, limit=None):
     """Draws a row of maps for each part, and a cross at the query's place."""
     columns = len(names) + (image is not None)
-    figure = _figure(1.25 * columns + 1.2, 1.35 * len(parts) + 0.5)
+    figure = figure_of(1.25 * columns + 1.2, 1.35 * len(parts) + 0.5)
     axes = figure.subplots(len(parts), columns, squeeze=False)
     for axis, name in zip(axes[0, -len(names) :], names, strict=True):
         axis.set_title(name, fontsize=8)
@@ -182,7 +183,7 @@ def _draw_rows(parts, own, names, words=None, first=0):
     """Draws maps of one axis as rows, and a frame at the query's place."""
     count = len(next(iter(parts.values()))[0])
     width = 0.55 * count if words is not None else 5
-    figure = _figure(width + 2.2, len(parts) * 0.25 * len(names) + 1.6)
+    figure = figure_of(width + 2.2, len(parts) * 0.25 * len(names) + 1.6)
     axes = figure.subplots(len(parts), 1, sharex=True, squeeze=False)[:, 0]
     ends = first - 0.5, first + count - 0.5, len(names) - 0.5, -0.5
     for axis, (part, maps) in zip(axes, parts.items(), strict=True):

@@ -142,7 +142,7 @@ def check(parser: config.Parser, words: Sequence[str] | None) -> int:
     for line in data.check_images(images):
         bad += 1
         print(line)
-    number = sum(split.num_images for split in images.splits.values())
+    number = sum(images.sizes.values())
     print(f"{bad:,} of {number:,} images cannot be read.")
     return config.EXIT_BAD if bad else 0
 

@@ -50,7 +50,7 @@ def run_record(
         arguments=network_arguments(recipe, images),
         classes=images.classes,
         image={**size, **pixels},
-        splits=_sizes(images),
+        splits=images.sizes,
         recipe=recipe.to_dict(),
         options=dataclasses.asdict(options),
         versions={**own, **environment.versions()},
@@ -183,13 +183,9 @@ def check_same_images(run: runs.Run, images: data.ImageSet) -> None:
     be trained on.
     """
     before = [*run.classes], dict(run.splits)
-    if before != ([*images.classes], _sizes(images)):
+    if before != ([*images.classes], images.sizes):
         raise UserError(
             f"{run.folder} was begun with other images: of the classes and "
             f"numbers {before}. Resume it with those. With its weights as "
             "--initial-weights its training images may be test images."
         )
-
-
-def _sizes(images):
-    return {name: x.num_images for name, x in images.splits.items()}

@@ -9,9 +9,9 @@ import numpy as np
 
 from lambdanet_tf import markdown
 from lambdanet_tf import runs
+from lambdanet_tf.analysis.pictures import figure_of
 from lambdanet_tf.data import ImageSet
 from lambdanet_tf.environment import is_there
-from lambdanet_tf.environment import require
 from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.progress import duration
 from lambdanet_tf.training.steps import Predictions
@@ -149,7 +149,7 @@ def _by_class(matrix, classes):
 
 def _curves(rows, metrics):
     """Draws loss and accuracy of each epoch."""
-    figure = _figure(9, 4)
+    figure = figure_of(9, 4)
     epochs, best = [row["epoch"] for row in rows], metrics["best_epoch"]
     names = ("loss", "accuracy")
     for axes, name in zip(figure.subplots(1, 2), names, strict=True):
@@ -168,7 +168,7 @@ def _predictions(predictions, classes):
     wrong = labels != predicted
     numbers = [n for n in pictures if wrong[n]][: _COLUMNS * _ROWS // 2]
     numbers += [n for n in pictures if not wrong[n]]
-    figure = _figure(1.9 * _COLUMNS, 2.4 * _ROWS)
+    figure = figure_of(1.9 * _COLUMNS, 2.4 * _ROWS)
     figure.suptitle(f"{wrong.sum()} of {len(wrong)} test images wrong")
     for place, n in enumerate(numbers[: _COLUMNS * _ROWS], 1):
         axes = figure.add_subplot(_ROWS, _COLUMNS, place)
@@ -184,7 +184,7 @@ def _predictions(predictions, classes):
 def _confusion(matrix, classes):
     """Draws the confusion matrix, each row as fractions of its class."""
     size = 3 + 0.3 * min(len(classes), _NAMED_CLASSES)
-    figure = _figure(size + 1, size)
+    figure = figure_of(size + 1, size)
     axes = figure.subplots()
     fractions = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     figure.colorbar(axes.imshow(fractions, "Blues", vmin=0, vmax=1))
@@ -197,8 +197,3 @@ def _confusion(matrix, classes):
             color = "white" if fractions[row, column] > 0.5 else "black"
             axes.text(column, row, matrix[row, column], color=color, size=8)
     return figure
-
-
-def _figure(width, height):
-    figures = require("matplotlib.figure", extra="plot")
-    return figures.Figure(figsize=(width, height), layout="constrained")
