@@ -195,5 +195,6 @@ def _confusion(matrix, classes):
         axes.set_yticks(range(len(names)), names)
         for row, column in zip(*matrix.nonzero(), strict=True):
             color = "white" if fractions[row, column] > 0.5 else "black"
-            axes.text(column, row, matrix[row, column], color=color, size=8)
+            how = {"color": color, "size": 8, "ha": "center", "va": "center"}
+            axes.text(column, row, matrix[row, column], **how)
     return figure
