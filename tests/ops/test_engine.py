@@ -14,10 +14,10 @@ import tensorflow as tf
 
 from benchmarks import records
 from benchmarks import timing
+from benchmarks.layers import speed
 from lambdanet_tf import layers
 from lambdanet_tf import ops
 from lambdanet_tf.analysis.traced_flops import operation_flops
-from lambdanet_tf.ops.position import plan as planner
 from tests.support import checks
 from tests.support import oracle
 
@@ -103,43 +103,6 @@ def test_all_orders_of_summation_are_the_same_function(name):
     expected = value_and_gradients(axes, "einsum")
     for plan in (*ops.implementations(len(axes)), *BLOCKS.get(name, ())):
         assert_same(value_and_gradients(axes, plan), expected)
-
-
-@pytest.mark.parametrize("algorithm", ops.implementations(2))
-def test_no_examples_move_no_table(algorithm):
-    """Also where what is not written shows what memory held before."""
-    axes = GEOMETRIES["same 7x9"]
-    queries, values, table = random_tensors(axes)
-
-    def gradient(queries, values, table):
-        output = position(axes, algorithm)
-        _, found = with_gradients(lambda x: output(queries, values, x), [table])
-        return found
-
-    tensors = queries[:0], values[:0], table
-    shapes = [[None, *x.shape[1:]] for x in tensors[:2]] + [table.shape]
-    signature = [tf.TensorSpec(shape, table.dtype) for shape in shapes]
-    for run in (gradient, tf.function(gradient, input_signature=signature)):
-        for _ in range(20):
-            tf.fill(table.shape, tf.constant(1e30, table.dtype))
-        assert not np.any(run(*tensors))
-
-
-@pytest.mark.parametrize("name", ["volume", "wider than the map"])
-def test_fourier_has_second_gradients(name):
-    axes = GEOMETRIES[name]
-    dims = ops.Dims(num_heads=2, key_dim=2, value_dim=3, intra_depth=2)
-    # Small ones, for the cosines of large sums show their rounding.
-    tensors = [0.1 * tensor for tensor in random_tensors(axes, dims)]
-
-    def second(algorithm):
-        def flat(*tensors):
-            found = with_gradients(position(axes, algorithm), tensors)
-            return tf.concat([tf.reshape(x, [-1]) for x in found], axis=0)
-
-        return with_gradients(flat, tensors)
-
-    assert_same(second("fourier"), second("einsum"))
 
 
 def paper_layer_plan(size, scope, filters, rank=2, **arguments):
@@ -242,25 +205,21 @@ def test_auto_takes_a_plan_that_fits():
 
 def regret(row):
     """The time of the choice over that of the fastest algorithm."""
-    layer = row["layer"]
-    taps = [layer["scope"] or 2 * size - 1 for size in layer["grid"]]
-    axes = map(ops.same_axis, layer["grid"], taps)
-    if layer["causal"]:
-        axes = [ops.causal_axis(layer["grid"][0], taps[0] // 2 + 1)]
-    heads, depth = layer["num_heads"], layer["intra_depth"]
-    dims = ops.Dims(heads, layer["key_dim"], layer["filters"] // heads, depth)
-    seconds = {x: timing.median(y) for x, y in row["seconds"].items()}
-    timed = planner.candidates("cpu", len(layer["grid"]))
-    timed = tuple(name for name in timed if name in seconds)
-    best = planner.best_plan(
+    line = speed.Line(**row["layer"])
+    taps = [line.scope or 2 * size - 1 for size in line.grid]
+    axes = map(ops.same_axis, line.grid, taps)
+    if line.causal:
+        axes = [ops.causal_axis(line.grid[0], taps[0] // 2 + 1)]
+    value_dim = line.filters // line.num_heads
+    plan = ops.plan_for(
         ops.Geometry.of(axes),
-        dims,
-        timed,
-        ops.DEVICES["cpu"],
-        row["case"]["phase"] == "training",
-        layer["batch"],
+        ops.Dims(line.num_heads, line.key_dim, value_dim, line.intra_depth),
+        device="cpu",
+        training=row["case"]["phase"] == "training",
+        batch=line.batch,
     )
-    return seconds[best.algorithm] / min(seconds.values())
+    seconds = {x: timing.median(y) for x, y in row["seconds"].items()}
+    return seconds[plan.algorithm] / min(seconds.values())
 
 
 def test_the_planner_chooses_well():
