@@ -7,7 +7,6 @@ import tensorflow as tf
 from lambdanet_tf import analysis
 from lambdanet_tf import models
 from lambdanet_tf.analysis import parts
-from lambdanet_tf.layers import LambdaConv
 from lambdanet_tf.layers import LambdaLayer
 from tests.support import checks
 
@@ -113,22 +112,6 @@ def test_layers_of_nested_models_are_found():
     checks.assert_close(found, alone, 1e-6)
 
 
-def test_masks_of_embeddings_come_along():
-    tokens = tf.keras.Input((4,), dtype="int32")
-    texts = np.array([[5, 7, 3, 0]])
-    words = tf.keras.layers.Embedding(9, 4, mask_zero=True)
-    layer = LambdaLayer(8, scope=3, **_SMALL)
-    model = tf.keras.Model(tokens, layer(words(tokens)))
-    checks.randomize(model, np.random.default_rng(3))
-    (row,) = analysis.part_norms(model, texts)
-    x = tf.gather(checks.raw(words.embeddings), texts)
-    expected = layer(x, mask=texts > 0)
-    np.testing.assert_allclose(row.both**2, np.mean(expected**2), rtol=1e-5)
-    field = analysis.receptive_field(model, layer, texts, source="layer")
-    assert np.all(field[3:] == 0)
-    assert np.all(field[:3] > 0)
-
-
 def test_a_part_that_is_off_is_zero():
     first = LambdaLayer(8, use_content=False, **_SMALL)
     second = LambdaLayer(8, use_position=False, **_SMALL)
@@ -177,10 +160,6 @@ def test_pictures_of_tables():
     figure = analysis.position_table_figure(layer)
     pictures = [np.asarray(a.images[0].get_array()) for a in figure.axes[:6]]
     assert np.argwhere(pictures).tolist() == [[0 * 3 + 2, 0, 4]]
-    sequence = LambdaConv(8, 5, padding="causal", **_SMALL)
-    sequence.build((None, None, 4))
-    axes = analysis.position_table_figure(sequence).axes[0]
-    assert axes.images[0].get_extent()[:2] == [-4.5, 0.5]  # -4 to 0.
     field = np.random.default_rng(0).random((5, 7))
     figure = analysis.receptive_field_figure({"a": field}, position=(2, 3))
     np.testing.assert_array_equal(figure.axes[0].images[0].get_array(), field)

@@ -4,7 +4,6 @@ import os
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf.data.records import RecordSource
@@ -174,10 +173,6 @@ def test_tfds(tmp_path):
     images = read_tfds("imagenet_tiny", 0.0, folder)
     assert sizes(images) == [10, 0, 8]
     assert images.test.decode(next(iter(images.test.scan()))[1])
-    *_, file = (tmp_path / "imagenet_tiny").rglob("*train*")
-    file.unlink()
-    with pytest.raises(tf.errors.NotFoundError, match=file.name):
-        read_tfds("imagenet_tiny", 0.0, folder)
 
 
 @pytest.mark.parametrize(
@@ -214,20 +209,15 @@ def test_arrays_from_a_file(tmp_path):
     name = write_arrays(tmp_path, **shown, x_test=PIXELS[:5])
     images = data.load_images(name, validation_split=0.2)
     assert sizes(images) == [16, 4, 5]
-    assert images.classes == ("0", "1", "2", "3")
-    assert images.description == (
-        f"{name}: 16 training, 4 validation and 5 test images, 4 classes; "
-        "split by class with seed 2102."
-    )
+    text = "16 training, 4 validation and 5 test images, 4 classes; split by"
+    assert images.description == f"{name}: {text} class with seed 2102."
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"x_train": PIXELS / 255}, "from 0.0 to 1.0. Scale them to 0"),
-        ({"x_test": PIXELS / 255}, "from 0.0 to 1.0"),
         ({"x_train": PIXELS * 257}, "from 0 to 65535"),
-        ({"x_train": PIXELS > 9}, "Received: bool"),
         ({"x_train": np.full((20, 4, 4), np.nan)}, "from nan to nan"),
         ({"x_train": np.zeros((20, 8))}, r"\(number, height, width, chan"),
         ({"y_train": np.arange(19)}, r"shape \(number,\). Received: .*\(19,\)"),
@@ -236,8 +226,6 @@ def test_arrays_from_a_file(tmp_path):
         ({"y_train": np.array(["a", "b"] * 10)}, "invalid literal for int"),
         ({"y_train": np.array([0, 1] * 10, object)}, "Object arrays"),
         ({"classes": np.array(["a", "a"])}, "name of its own.*'a', 'a'"),
-        ({"classes": np.array(["a", ""])}, "name of its own"),
-        ({"x_train": PIXELS[:0], "y_train": []}, "without 0"),
         ({"x_test": PIXELS[:0], "y_test": []}, "without 0"),
         ({"y_train": np.zeros(20), "y_test": np.zeros(20)}, "two classes or"),
     ],
@@ -245,10 +233,3 @@ def test_arrays_from_a_file(tmp_path):
 def test_arrays_that_cannot_be_meant_are_refused(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         data.load_images(write_arrays(tmp_path, **changes))
-
-
-@pytest.mark.parametrize("content", [b"", b"x,y", b"PK\3\4 cut", b"\x93NUMPY"])
-def test_a_file_that_is_no_npz_is_an_error(tmp_path, content):
-    (tmp_path / "x.npz").write_bytes(content)
-    with pytest.raises(ValueError, match="x.npz must be a whole .npz"):
-        data.load_images(f"arrays:{tmp_path / 'x.npz'}")

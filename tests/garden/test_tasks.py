@@ -232,36 +232,32 @@ def test_a_detector_from_a_classifier_to_its_export(
 
 @pytest.mark.slow
 def test_semantic_segmentation_needs_the_backbone_alone(rng):
-    """The Model Garden's DeepLabV3+ learns with a lambda backbone."""
+    """A step of the Model Garden's DeepLabV3+ moves a lambda backbone."""
     config = segmentation.exp_cfg.SemanticSegmentationTask()
     config.model.backbone = garden.Backbone()
-    decoder = {"level": 4, "num_filters": 8, "dilation_rates": [2]}
-    head = {
-        "level": 4, "num_convs": 1, "num_filters": 8, "low_level": 2,
-        "feature_fusion": "deeplabv3plus", "low_level_num_filters": 8,
-    }  # fmt: skip
+    aspp = {"level": 4, "num_filters": 8, "dilation_rates": [2]}
+    head = {"level": 4, "num_convs": 1, "num_filters": 8, "low_level": 2}
+    head |= {"feature_fusion": "deeplabv3plus", "low_level_num_filters": 8}
     config.model.override(
         {
             "num_classes": 3,
             "input_size": [None, None, 3],
             "backbone": garden_tasks.BACKBONE,
             "head": head,
-            "decoder": {"type": "aspp", "aspp": decoder},
+            "decoder": {"type": "aspp", "aspp": aspp},
             "norm_activation": {"use_sync_bn": False},
         }
     )
     task = segmentation.SemanticSegmentationTask(config)
     model, optimizer = task.build_model(), tf.keras.optimizers.legacy.Adam(0.01)
-    masks = np.repeat(rng.integers(0, 3, (2, 1, 96, 1)), 64, axis=1)
-    images = masks + 0.1 * rng.normal(size=(2, 64, 96, 3))
+    before = networks.arrays(model.backbone)
     labels = {
-        "masks": tf.constant(masks, tf.float32),
+        "masks": tf.constant(rng.integers(0, 3, (2, 64, 96, 1)), tf.float32),
         "valid_masks": tf.ones([2, 64, 96, 1], tf.bool),
         "image_info": tf.zeros([2, 4, 2]),
     }
-    batch = tf.constant(images, tf.float32), labels
-    losses = [
-        float(task.train_step(batch, model, optimizer)[task.loss])
-        for _ in range(5)
-    ]
-    assert losses[-1] < 0.97 * losses[0]
+    batch = tf.constant(checks.normal(rng, 2, 64, 96, 3)), labels
+    assert np.isfinite(task.train_step(batch, model, optimizer)[task.loss])
+    assert "stem_conv1/kernel" not in networks.same_weights(
+        model.backbone, before
+    )

@@ -19,7 +19,6 @@ TOLERANCE = {"bfloat16": 2e-2, "float16": 2.5e-3}
 _SEQUENCE, _MAP, _SHORT = (1, 2499, 2), (1, 50, 51, 2), (1, 301, 2)
 _IMAGE = (1, 20, 21, 2)
 _SEEN = {"attention_mask": np.ones([301, 301], bool)}
-_REAL = {"context_mask": np.ones([1, 2550], bool)}
 
 
 def _row(layer, shape, call=None, **arguments):
@@ -32,18 +31,13 @@ _conv = functools.partial(_row, layers.LambdaConv, **_SMALL, kernel_size=3)
 _attention = functools.partial(_row, layers.RelativeAttention, **_SMALL)
 _excite = functools.partial(_row, layers.SqueezeExcite, ratio=1.0)
 _norm = functools.partial(_row, layers.BatchNormalization)
-_BIAS = {"scope": 3, "use_position_bias": True}
 ROWS = {
     "global": _lambda(_IMAGE),
     "content": _lambda((1, 65536, 2), use_position=False),
     "l2": _lambda(_MAP, scope=3, key_normalization="l2"),
-    "sums": _lambda(_SEQUENCE, scope=3, key_normalization=None),
-    "bias": _lambda(_MAP, **_BIAS, num_heads=2),
     "mask": _lambda(_SHORT, _SEEN),
-    "padding": _lambda(_MAP, _REAL, scope=3),
     "causal": _lambda(_SEQUENCE, scope=5, causal=True),
     "conv_strided": _conv(_MAP, strides=2),
-    "conv_causal": _conv(_SEQUENCE, padding="causal"),
     "attention": _attention(_IMAGE),
     "attention_causal": _attention(_SEQUENCE, scope=5, causal=True),
     "embedding": _row(layers.RelativePositionEmbedding, (1, 701, 2), key_dim=2),

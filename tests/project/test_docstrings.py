@@ -49,17 +49,6 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.once
-def test_a_docstring_begins_with_a_sentence():
-    for name, value in PUBLIC.items():
-        first = docstring_of(value).split("\n")[0]
-        assert first.endswith("."), name
-        if not inspect.isclass(value) or issubclass(
-            value, tf.keras.layers.Layer
-        ):
-            assert first.split()[0].endswith("s"), name  # a verb
-
-
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_computes_what_it_shows(
     name, request, tmp_path, monkeypatch

@@ -112,18 +112,6 @@ def test_only_the_chief_leaves_files(tmp_path, monkeypatch):
     assert set(tmp_path.iterdir()) == set(tmp_path.glob("__autograph*"))
 
 
-def test_a_run_that_lost_a_device_can_be_resumed(tmp_path, monkeypatch):
-    error = tf.errors.UnavailableError(
-        None, None, "{{node x}} Socket closed\nDetails"
-    )
-    monkeypatch.setattr(loop, "training_step", mock.Mock(side_effect=error))
-    with pytest.raises(training.Stopped, match="lost: Socket closed\nThe same"):
-        run_smoke(tmp_path)
-    folder = RunFolder(tmp_path / "run")
-    assert folder.read().status == "stopped"
-    assert not folder.exists("checkpoints")
-
-
 LOST = {0: "Aborted Unavailable"}
 LOST[2] = "Aborted Cancelled Internal FailedPrecondition DeadlineExceeded"
 OTHER = {0: "Cancelled Internal", 2: "InvalidArgument ResourceExhausted"}
@@ -176,10 +164,6 @@ def test_a_finished_run_that_goes_on_keeps_what_it_has(
         run_smoke(tmp_path)
 
     best = weights(folder)
-    newest = newest_checkpoint(folder.file("checkpoints"))
-    os.truncate(f"{newest}.data-00000-of-00001", 100)
-    with pytest.raises(UserError, match=f"{newest} cannot be read"):
-        run_smoke(tmp_path, epochs=4)
     shutil.rmtree(folder.file("checkpoints"))
     with pytest.raises(UserError, match="weights, but no checkpoint"):
         run_smoke(tmp_path, epochs=4)
@@ -329,6 +313,7 @@ def test_workers_stop_together_and_come_back_to_the_result(
     assert [worker.wait(900) for worker in workers[:-1]] == [75] * 2
     lost = "a machine or a device was lost: "
     assert capfd.readouterr().err.count(lost) == 2
+    assert RunFolder(run).read().status == "stopped"
 
     workers = start_workers()
     assert [worker.wait(900) for worker in workers] == [0] * 3

@@ -183,14 +183,10 @@ def test_what_cannot_be_read_is_named_and_what_is_not_finite_not_saved(
     others = make_state(names=("first", "third"))
     with pytest.raises(UserError, match="ckpt-1 cannot be read"):
         others.restore(newest_checkpoint(good))
-    for file in ("index", "data-00000-of-00001"):
-        folder = shutil.copytree(good, tmp_path / file)
-        os.truncate(folder / f"ckpt-1.{file}", 100)
+    for file in ("data-00000-of-00001", "index"):
+        os.truncate(f"{good}/ckpt-1.{file}", 100)
         with pytest.raises(UserError, match="ckpt-1 cannot be read"):
-            make_state().restore(newest_checkpoint(str(folder)))
-    os.remove(folder / "ckpt-1.index")
-    with pytest.raises(UserError, match="ckpt-1 cannot be read"):
-        make_state().restore(newest_checkpoint(str(folder)))
+            make_state().restore(newest_checkpoint(good))
 
 
 def test_of_equally_good_epochs_the_latest_is_the_best():

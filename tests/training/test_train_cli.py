@@ -62,15 +62,11 @@ def test_each_command_and_each_recipe_is_listed(capsys):
 WRONG = {
     "--recipe digit": r"Unknown recipe 'digit'\. Did you mean 'digits'",
     "--epoch 3": "arguments: --epoch 3. Did you mean '--epochs'",
-    "--qqq": r"unrecognized arguments: --qqq\.$",
-    "--learning-rate inf": "`learning_rate` must be finite",
     "--model-arguments=[1]": "invalid json_object value",
     "--strategy all": "`strategy` must be one of .*'auto'",
     "--recipe-file nothing.json": "Cannot read 'nothing.json': ",
     "--run-dir s4://bucket/run": "TensorFlow knows no s4:// paths",
-    "--data records:s4://bucket": "TensorFlow knows no s4:// paths",
     "--recipe smoke --batch-size 1300": "1300 for 1 .* 1295 images",
-    "--recipe smoke --epochs 1.5": "--epochs: invalid int value.*1.5",
     "--model LambdaResnet50": "Did you mean 'LambdaResNet50'",
     "--strategy mirrored --jit-compile": "`jit_compile` is for",
     "--recipe smoke --initial-weights no.npz": "No such file: no.npz",
@@ -217,28 +213,22 @@ def test_a_log_has_a_line_every_minute_and_a_terminal_one_that_fits(
 
 def test_recipes_are_read_back_from_files_and_runs():
     """NumPy's numbers and tuples, too; a file may have changes alone."""
-    for name, recipe in training.RECIPES.items():
+    recipes = {name: training.resolve(name) for name in training.RECIPES}
+    given = {"stages": ("L",), "widths": (np.int64(8),)}
+    changes = {"batch_size": np.int64(8), "model_arguments": given}
+    recipes["smoke"] = training.resolve("smoke", changes)
+    assert recipes["smoke"].model_arguments == {"stages": ["L"], "widths": [8]}
+    recipes["mine"] = training.Recipe(name="mine", epochs=7)
+    for name, recipe in recipes.items():
         assert recipe.name == name
-        assert recipe.summary
-        resolved = training.resolve(name)
-        assert resolved == recipe or name in ("imagenet_350", "images")
-        fields = resolved.to_dict()
+        fields = recipe.to_dict()
         for content in (fields, {"recipe": fields}):
             text = json.dumps(content)
-            assert training.read_recipe("file", text) == resolved
+            assert training.read_recipe("file", text) == recipe
     recipe = training.read_recipe("file", '{"name": "smoke", "epochs": 7}')
     assert recipe == training.resolve("smoke", {"epochs": 7})
     own = training.read_recipe("file", "{}", {"data": "folder:mine"})
-    text = json.dumps({"data": "folder:mine"})
-    assert own == training.read_recipe("file", text)
     assert own.name == "images"
-    given = {"stages": ("L",), "widths": (np.int64(8),)}
-    changes = {"batch_size": np.int64(8), "model_arguments": given}
-    changed = training.resolve("smoke", changes)
-    assert changed.model_arguments == {"stages": ["L"], "widths": [8]}
-    for recipe in (changed, training.Recipe(name="mine", epochs=7)):
-        text = json.dumps(recipe.to_dict())
-        assert training.read_recipe("file", text) == recipe
 
 
 def test_what_the_paper_states():
@@ -255,8 +245,6 @@ def test_what_the_paper_states():
     assert recipe.randaugment_magnitude == row.randaugment_magnitude
     assert (recipe.dropout_rate, recipe.drop_path_rate) == (0.3, 0.2)
     assert (recipe.epochs, recipe.weight_decay) == (350, 4e-5)
-    recipe = training.resolve("imagenet_350", {"dropout_rate": 0.5})
-    assert (recipe.dropout_rate, recipe.drop_path_rate) == (0.5, 0.1)
     given = {"model": "LambdaResNet50", "dropout_rate": 0.1}
     with pytest.raises(ValueError, match="for this depth it has 128, 160"):
         training.resolve("imagenet_350", given)
