@@ -35,7 +35,8 @@ def sources():
 
 def block(target, topics, found, with_stale=True):
     """Returns the text of a block, with where its records come from."""
-    parts = [provenance(x, found[x.name], with_stale) for x in topics]
+    rows = [views.standing(found[x.name]) for x in topics]
+    parts = map(provenance, topics, rows, [with_stale] * len(rows))
     return "\n\n".join([VIEWS[target](found), *parts])
 
 

@@ -16,8 +16,9 @@ from statistics import median
 from lambdanet_tf import markdown
 
 VIEWS = {}
-# Algorithms and comparisons that no view tells of.
+# Algorithms, comparisons and ways that no view tells of.
 ENDED = {"fourier_tpu", "itself with Keras' batch normalization"}
+ENDED |= {"lambda", "attention", "local attention"}  # streamed in Python
 UNITS = {"ms": 1e-3, "min": 60, "M": 1e6, "%": 1e-2, "GiB": 2**30}
 
 
@@ -34,8 +35,7 @@ def view(target):
     def register(function):
         @functools.wraps(function)
         def of_rows(found):
-            rows = {x: list(map(Row, y)) for x, y in found.items()}
-            return function({x: list(filter(_stands, rows[x])) for x in rows})
+            return function({x: standing(y) for x, y in found.items()})
 
         VIEWS[target] = of_rows
         return of_rows
@@ -43,10 +43,12 @@ def view(target):
     return register
 
 
-def _stands(row):
-    """Returns whether a record is about what there still is."""
-    about = row.algorithm, row.against, *(row.algorithms or ())
-    return ENDED.isdisjoint(about)
+def standing(records):
+    """Returns records as rows, but those of what has ended."""
+    rows = [Row(record) for record in records]
+    about = ("way", "algorithm", "against")
+    rows = [x for x in rows if ENDED.isdisjoint(getattr(x, y) for y in about)]
+    return [x for x in rows if ENDED.isdisjoint(x.algorithms or ())]
 
 
 def text(value, spec=""):

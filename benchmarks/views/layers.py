@@ -233,20 +233,8 @@ def attention_picture(found):
 @views.view("streaming.md#generation")
 def generation(found):
     cells = {}
-    for row in found["generation"]:
+    for row in sorted(found["generation"], key=lambda x: "whole" in x.way):
         ms = sorted(1e3 * seconds for seconds in row.seconds)
         text = views.interval((median(ms), ms[0], ms[-1]), 1)
         cells[row.way, f"{row.tokens:,} tokens"] = text
     return views.crossed(cells, "ms for a token, after")
-
-
-@views.view("generation.png")
-def generation_picture(found):
-    made, (axis,) = views.figure(7, 4)
-    curves = {
-        way: [(row.tokens, 1000 * median(row.seconds)) for row in rows]
-        for (way,), rows in views.grouped(found["generation"], "way").items()
-    }
-    views.lines(axis, curves, xlabel="tokens before", ylabel="ms for a token")
-    axis.set(xscale="log", yscale="log")
-    return made
