@@ -132,34 +132,6 @@ def test_xla_computes_what_eager_calls_do(rng):
         close_channels(compiled, eager, 1e-5)
 
 
-@pytest.mark.parametrize(
-    ("shape", "mask", "values", "compiled"),
-    [
-        ([0, 3, 3, 2], None, 0, True),
-        ([3, 5, 2], np.zeros([3, 5], bool), 0, False),
-        ([1, 2], None, 1, False),
-        ([1, 2, 2], np.array([[True, False]]), 1, True),
-    ],
-)
-def test_batches_of_no_value_or_one(shape, mask, values, compiled, rng):
-    """None moves nothing, and one has no variance."""
-    layer = built(shape, rng)
-    weights = layer.get_weights()
-    mask = None if mask is None else tf.constant(mask)
-    step = step_of(layer, tf.ones(shape), mask=mask)
-    step = tf.function(step, jit_compile=True) if compiled else step
-    x = tf.constant(rng.normal(size=shape), tf.float32)
-    outputs, *gradients = step(x)
-    assert all(np.isfinite(x).all() for x in (outputs, *gradients))
-    averages = weights[2:]
-    if values:
-        first, output = (np.reshape(a, [-1, 2])[:1] for a in (x, outputs))
-        expected, *averages = normalized(first, weights, True)
-        checks.assert_close(output, expected, 1e-4)
-    for now, average in zip(layer.get_weights()[2:], averages, strict=True):
-        checks.assert_close(now, average, 1e-5 if values else 0)
-
-
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("kind", ["BatchNormalization", "LambdaLayer"])
 def test_training_can_be_a_tensor(kind, training, rng):

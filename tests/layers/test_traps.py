@@ -1,5 +1,6 @@
 """Mistakes that other implementations made, one test each."""
 
+import functools
 import inspect
 import sys
 
@@ -129,8 +130,10 @@ def test_the_way_of_a_tensor_is_short(rng):
 
 
 _PAST = {"padding": "causal", "kernel_size": 3}
+_PAIRS = np.random.default_rng(0).random([20, 20]) < 0.7
 FUTURE = {
     "global": (LambdaLayer, _CAUSAL),
+    "mask": (LambdaLayer, {**_CAUSAL, "scope": 5}, {"attention_mask": _PAIRS}),
     "scope": (LambdaLayer, {**_CAUSAL, "scope": 5}),
     "dilated": (LambdaConv, {**_PAST, "dilation_rate": 2}),
     "strided": (LambdaConv, {**_PAST, "kernel_size": 5, "strides": 3}),
@@ -143,16 +146,17 @@ FUTURE = {
 
 @pytest.mark.parametrize("kind", FUTURE)
 def test_the_future_changes_nothing(kind, rng):
-    layer_type, arguments = FUTURE[kind]
+    layer_type, arguments, *call = FUTURE[kind]
     x = normal(rng, 2, 20, 5)
     layer = built(x, layer_type, **_SIZE, **arguments)
+    apply = functools.partial(layer, **dict(*call))
     # Statistics of a batch would tell of the future.
     assert not getattr(layer, "use_batch_norm", False)
     past = 9 // arguments.get("strides", 1) + 1
     changed = np.concatenate([x[:, :10], normal(rng, 2, 10, 5)], axis=1)
     for training in (False, True):
-        expected = layer(x, training=training).numpy()
-        output = layer(changed, training=training).numpy()
+        expected = apply(x, training=training).numpy()
+        output = apply(changed, training=training).numpy()
         np.testing.assert_array_equal(output[:, :past], expected[:, :past])
         checks.assert_far(output[:, past:], expected[:, past:])
     # The present must count: or a layer shifted by one would pass.

@@ -102,6 +102,44 @@ def test_causal_content_of_a_wide_spread_in_float32(spread, rng):
     checks.assert_each_close(found, expected, 2e-5)
 
 
+def of_permitted(queries, keys, values, mask):
+    """A softmax for each query, in float64."""
+    logits = tf.where(mask[..., None, None], keys[:, None], -np.inf)
+    some = tf.reduce_any(mask, axis=2)[..., None, None, None]
+    weights = tf.nn.softmax(tf.where(some, logits, 0.0), axis=2)
+    weights = tf.where(some, weights, 0.0)
+    lambdas = tf.einsum("bnmku,bmvu->bnkv", weights, values)
+    return tf.einsum("bnhk,bnkv->bnhv", queries, lambdas)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spread", "compiled"), [(1, False), (30, None), (300, None), (300, True)]
+)
+def test_any_spread_of_keys_is_exact(spread, compiled, rng):
+    shapes = [2, 7, 3, 4], [2, 9, 4, 2], [2, 9, 5, 2]
+    inputs = [rng.normal(size=shape) for shape in shapes]
+    inputs[1] *= spread
+    mask = tf.constant(rng.random([7, 9]) < 0.3) & (np.arange(7) != 2)[:, None]
+    upstream = rng.normal(size=[2, 7, 3, 5])
+
+    def run(function, *inputs):
+        return checks.with_gradients(
+            lambda *tensors: function(*tensors, mask[None]),
+            inputs,
+            lambda y: tf.reduce_sum(tf.cast(upstream, y.dtype) * y),
+        )
+
+    exact = run(of_permitted, *map(tf.constant, inputs))
+    traced = run
+    if compiled is not None:
+        traced = tf.function(run, jit_compile=compiled)
+    single = [tf.constant(x, tf.float32) for x in inputs]
+    actual = traced(ops.content.masked_content_output, *single)
+    checks.assert_each_close(actual, exact, 1e-4)
+    np.testing.assert_array_equal(actual[0][:, 2], 0.0)
+
+
 def test_same_geometry_as_tensorflow(rng):
     # The sizes and alignment of its convolutions, from TensorFlow itself.
     windows = [(3, 1, 1), (3, 2, 1), (5, 3, 1), (3, 1, 2), (7, 1, 1)]
