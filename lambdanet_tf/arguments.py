@@ -1,4 +1,4 @@
-"""Checks of arguments, with the errors that a user reads."""
+"""Checks of arguments, and the errors that users read."""
 
 import contextlib
 import dataclasses
@@ -13,10 +13,10 @@ from typing import NoReturn
 
 
 class UserError(ValueError):
-    """What a person gave, or has, cannot be used; the text says why.
+    """An error in the user's input; its text says what is wrong.
 
-    A command ends with its text in one line. Any other error is a fault, and
-    keeps its traceback.
+    A command prints this text in one line. Any other error is a bug of ours,
+    and keeps its traceback.
     """
 
     exit_code = 2
@@ -24,7 +24,7 @@ class UserError(ValueError):
 
 @contextlib.contextmanager
 def users_input() -> Iterator[None]:
-    """Makes a `UserError` of a ValueError inside; also a decorator."""
+    """Turns a ValueError inside into a `UserError`; also a decorator."""
     try:
         yield
     except UserError:
@@ -41,7 +41,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def refuse(name: str, value: Any, wanted: str, hint: str = "") -> NoReturn:
-    """Raises the `ValueError` of an argument that is not what is wanted."""
+    """Raises the `ValueError` of an argument with a wrong value."""
     raise ValueError(
         f"`{name}` must be {wanted}. Received: {name}={value!r}.{hint}"
     )
@@ -59,14 +59,14 @@ def positive_int(name: str, value: Any) -> int:
 
 
 def check_int(name: str, value: Any, least: int, most: int) -> None:
-    """Raises `ValueError` unless a value is an integer of a range."""
+    """Raises `ValueError` unless a value is an integer in a range."""
     if not (_is_int(value) and least <= value <= most):
-        refuse(name, value, f"an integer, {least} to {most}")
+        refuse(name, value, f"an integer from {least} to {most}")
 
 
 def boolean(name: str, value: Any) -> bool:
     """Returns `value` as a bool, or raises `ValueError`."""
-    # NumPy's, by name: nothing here imports it.
+    # NumPy's bool by its name, because this module does not import NumPy.
     if type(value).__name__ not in ("bool", "bool_"):
         refuse(name, value, "True or False")
     return bool(value)
@@ -91,7 +91,7 @@ def one_of(name: str, value: Any, allowed: Iterable[Any]) -> Any:
 
 
 def int_per_axis(name: str, value: Any, rank: int | None = None) -> Any:
-    """A positive int, or one per axis; with a rank, always a tuple."""
+    """Returns a positive int, or one per axis; with `rank`, a tuple."""
     if isinstance(value, (list, tuple)):
         value = tuple(positive_int(name, size) for size in value)
         if not 1 <= len(value) <= 3 or rank not in (None, len(value)):
@@ -103,13 +103,14 @@ def int_per_axis(name: str, value: Any, rank: int | None = None) -> Any:
 
 
 def scope_per_axis(name: str, value: Any, rank: int | None = None) -> Any:
-    """None (global), an odd int, or one odd int per axis."""
+    """Returns None (global), an odd int, or one odd int per axis."""
     if value is None:
         return None
     value = int_per_axis(name, value, rank)
     sizes = value if isinstance(value, tuple) else (value,)
-    if any(size % 2 == 0 for size in sizes):
-        refuse(name, value, "odd, so that a scope has a center")
+    if even := [size for size in sizes if size % 2 == 0]:
+        near = f"try {even[0] - 1} or {even[0] + 1}"
+        refuse(name, value, f"odd, so that the window has a center: {near}")
     return value
 
 
@@ -124,7 +125,7 @@ def check_types(instance: Any) -> None:
 
 
 def _is_a(value, hint):
-    """Whether a value fits an annotation; an int counts as a float."""
+    """Returns whether a value fits an annotation; an int is also a float."""
     arguments = typing.get_args(hint)
     if typing.get_origin(hint) is tuple:
         if not isinstance(value, tuple):

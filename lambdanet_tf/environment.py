@@ -1,4 +1,4 @@
-"""The Keras behind `tf.keras`, and packages that need not be there."""
+"""The Keras behind `tf.keras`, and optional packages."""
 
 import importlib
 import importlib.util
@@ -14,16 +14,16 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 from lambdanet_tf.arguments import UserError
 
 _BACKEND = (
-    "lambdanet_tf needs Keras to compute with TensorFlow: set the environment "
-    "variable KERAS_BACKEND=tensorflow before Keras is imported (now: "
-    f"{os.environ.get('KERAS_BACKEND', 'not set')}; ~/.keras/keras.json may "
-    "say otherwise)."
+    "lambdanet_tf needs the TensorFlow backend of Keras: set the environment "
+    "variable KERAS_BACKEND=tensorflow before you import Keras (now: "
+    f"{os.environ.get('KERAS_BACKEND', 'not set')}). If it is not set, "
+    "~/.keras/keras.json decides."
 )
 
 _LEGACY = (
-    "the environment variable TF_USE_LEGACY_KERAS asks for tf_keras, which is "
-    "not installed: pip install tf_keras, in the minor version of TensorFlow "
-    f"({tf.__version__}). Training on TPUs and on several machines needs it."
+    "the environment variable TF_USE_LEGACY_KERAS selects tf_keras, which is "
+    "not installed. Run: pip install tf_keras, with the minor version of "
+    f"TensorFlow ({tf.__version__}). Or unset the variable to use Keras 3."
 )
 
 
@@ -43,7 +43,7 @@ def is_there(module: str) -> bool:
 # Keras 2.
 try:
     KERAS_3 = hasattr(tf.keras, "ops")
-except ImportError as error:  # Of a Keras or a backend that is not installed.
+except ImportError as error:  # A Keras or a backend is not installed.
     legacy = os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
     reason = _LEGACY if legacy and not is_there("tf_keras") else _BACKEND
     raise ImportError(f"Keras cannot be imported: {reason}") from error
@@ -53,7 +53,7 @@ def check_backend() -> None:
     """Raises an ImportError unless Keras computes with TensorFlow."""
     backend = tf.keras.backend.backend() if KERAS_3 else "tensorflow"
     if backend != "tensorflow":
-        raise ImportError(f"Keras has the backend {backend!r}. {_BACKEND}")
+        raise ImportError(f"Keras uses the backend {backend!r}. {_BACKEND}")
 
 
 def keras_version() -> str:
@@ -74,29 +74,28 @@ def versions() -> dict[str, str]:
 
 
 def require(module: str, extra: str) -> types.ModuleType:
-    """Imports an optional module, or says which extra installs it.
+    """Imports an optional module, or raises with the command to install it.
 
     Args:
         module: the module, for example `"matplotlib.pyplot"`.
         extra: the extra of `lambdanet-tf` that installs it.
 
     Raises:
-        MissingPackage: if it is not installed; the message is the remedy.
+        MissingPackage: if it cannot be imported; the text says what to do.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingPackage(
-            f"`{module}` is needed here and could not be imported "
-            f"({error}). It comes with the extra `{extra}`: "
-            f"{install_command(extra)}."
+            f"The module `{module}` could not be imported ({error}). Install "
+            f"it with the extra `{extra}`: {install_command(extra)}."
         ) from error
 
 
 def install_command(extras: str) -> str:
-    """Returns how extras are installed, several with commas between them."""
+    """Returns the command that installs extras (separated by commas)."""
     return (
-        f'pip install "lambdanet-tf[{extras}]", in a checkout pip install '
+        f'pip install "lambdanet-tf[{extras}]", or in a checkout pip install '
         f'".[{extras}]"'
     )
 
@@ -113,7 +112,7 @@ def keras_mask(tensor: Any) -> Any:
 
 
 def is_compiled_by_xla() -> bool:
-    """Returns whether XLA compiles the function that is traced now."""
+    """Returns whether XLA compiles the function that is being traced."""
     if tf.executing_eagerly():
         return False
     return GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())

@@ -1,7 +1,7 @@
-"""Packages that import their names when they are first used.
+"""Packages that import a name when it is first used.
 
-TensorFlow takes seconds to import. A command that prints its help or refuses a
-flag needs none of it, but Python imports the packages around a module first.
+TensorFlow takes seconds to import. A command that prints its help or rejects a
+flag does not need it, but Python imports the packages around a module first.
 """
 
 import ast
@@ -17,8 +17,8 @@ def attach(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Returns `__getattr__`, `__dir__` and `__all__` of a package.
 
-    The names are what the `.pyi` file next to its `__file__` imports, all in
-    the form `from module import name`.
+    The names are those that the `.pyi` file next to its `__file__` imports, all
+    in the form `from module import name`.
     """
     stub = pathlib.Path(file).with_suffix(".pyi")
     modules = {
@@ -34,7 +34,7 @@ def attach(
                 f"module {package!r} has no attribute {name!r}"
             )
         value = getattr(importlib.import_module(modules[name]), name)
-        setattr(sys.modules[package], name, value)  # found at once next time
+        setattr(sys.modules[package], name, value)  # found directly next time
         return value
 
     def dir_of_package() -> list[str]:

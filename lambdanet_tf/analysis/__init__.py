@@ -1,4 +1,4 @@
-"""Counting what models cost, and seeing what their layers learned."""
+"""Tools that count what models cost, and show what their layers learned."""
 
 from lambdanet_tf import lazy
 

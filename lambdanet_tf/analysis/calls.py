@@ -1,4 +1,4 @@
-"""The calls of a model and of the models in it, by name."""
+"""The calls of a model and of nested models, by name."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from lambdanet_tf.models.graph import walk
 def all_calls(
     model: tf.keras.Model, prefix: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yields name, layer and node of every call, those of nested models too."""
+    """Yields name, layer and node of every call, also in nested models."""
     for name, layer, node in calls(model):
         if is_graph(layer):
             yield from all_calls(layer, f"{prefix}{name}/")

@@ -1,10 +1,9 @@
-"""What one layer costs, by the paper's conventions.
+"""The cost of one layer, by the paper's conventions.
 
-Operations are 2 per multiply-add of convolutions and matrix products;
-normalizations, activations and pooling count nothing. In a lambda layer the
-scope is clipped to the map, and the layer is counted before any pooling that
-follows it. With n query and m context positions and r = min(scope, size) per
-axis:
+We count 2 operations per multiply-add of convolutions and matrix products, and
+none for normalizations, activations and pooling. We clip the scope of a lambda
+layer to the map, and count the layer before any pooling that follows it. With n
+query and m context positions and r = min(scope, size) per axis:
 
     projections      n c h k  +  m c k u  +  m c v u
     content lambda   m k v u
@@ -12,17 +11,17 @@ axis:
     position bias    n h k
     applied          n h k v
 
-In attention each query sees r positions, the product of min(scope, size) over
-the axes that it attends to; its tables have q embeddings for it, r in a joint
-table, and the sum instead of the product in tables per axis:
+In attention, each query sees r positions, the product of min(scope, size) over
+the axes that it attends to. It uses q embeddings: r of a joint table, or the
+sum instead of the product for tables per axis:
 
     projections      n c h k  +  m c h k  +  m c h v
     content scores   n r h k
     position scores  n q h k
     weighted values  n r h v
 
-In a causal layer r is the part that is not in the future: of a scope r the
-entries of the query and its past, of a global layer the mean over all queries.
+In a causal layer, r counts the query and its past only: entries of the scope,
+or for a global layer the mean over all queries.
 """
 
 import dataclasses
@@ -48,17 +47,17 @@ class LayerCount:
     """The costs of one layer for one image.
 
     Attributes:
-        name: of the layer; in a nested model `model/layer`, of a second call
-            `layer_call2`.
+        name: the layer's name; `model/layer` in a nested model, and
+            `layer_call2` for a second call.
         kind: its class.
         output_shape: without the batch; () if it has several outputs.
         parameters: trainable ones; shared weights count in their first layer.
         flops: operations by the paper's convention.
         executed_flops: operations of the products that TensorFlow executes,
-            those of all calls in the first, without those in loops.
+            without loops. The first call of a layer counts all its calls.
         activation_bytes: the output, queries, keys, values and position
             lambdas (the paper's b n k v) or the attention map (b h n r).
-        algorithm: of a lambda layer, in inference.
+        algorithm: the algorithm of a lambda layer in inference.
     """
 
     name: str
@@ -72,14 +71,14 @@ class LayerCount:
 
 
 class Costs(NamedTuple):
-    """Multiply-adds of a call, and numbers that it holds beside its output."""
+    """Multiply-adds of a call, and numbers that it holds, without outputs."""
 
     products: int
     activations: int = 0
 
 
 def call_costs(layer: Any, node: Any) -> Costs | None:
-    """Returns what a call costs, None of unknown sizes or without a formula."""
+    """Returns the costs of a call; None if unknown or without a formula."""
     tensors = symbolic((arguments_of(node), node.outputs))
     if any(None in x.shape[1:] for x in tensors):
         return None
@@ -135,8 +134,8 @@ def _squeeze_excite(layer, node):
 
 
 def _by_position(layer, node):
-    """Of a kernel that is applied at each position."""
-    kernel = layer.weights[0]  # A depthwise one's name differs by Keras.
+    """Counts a kernel that is applied at each position."""
+    kernel = layer.weights[0]  # A depthwise kernel's name depends on Keras.
     return Costs(_positions(output_of(node)) * math.prod(kernel.shape))
 
 
@@ -153,7 +152,7 @@ _FORMULAS: dict[type, Callable[[Any, Any], Costs]] = {
 
 
 def _clipped(scope, sizes):
-    """Returns the scope on each axis, or the axis where that is less."""
+    """Returns the scope on each axis, clipped to the size of the axis."""
     scope = scope or sizes
     if isinstance(scope, int):
         scope = (scope,) * len(sizes)
@@ -161,15 +160,15 @@ def _clipped(scope, sizes):
 
 
 def _pairs(layer, seen):
-    """Returns how many positions a query sees, of those seen on each axis."""
+    """Returns how many positions a query sees, from those on each axis."""
     number = math.prod(seen)
-    # All taps of a causal `LambdaConv` are of the past.
+    # All entries of a causal `LambdaConv` are in the past.
     is_halved = layer.causal and type(layer) is not LambdaConv
     return number - (number - 1) // 2 if is_halved else number
 
 
 def _inputs_and_context(layer, node):
-    """Returns what queries, and what keys and values are made of."""
+    """Returns the inputs and the context of a call."""
     arguments = named_arguments(layer, *arguments_of(node))
     inputs, context = arguments["inputs"], arguments.get("context")
     return inputs, inputs if context is None else context

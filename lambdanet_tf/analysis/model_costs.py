@@ -1,4 +1,4 @@
-"""What a whole model costs: a row per layer, sums, and a table to print."""
+"""The cost of a whole model: a row per layer, sums, and a table to print."""
 
 import collections
 import dataclasses
@@ -23,11 +23,11 @@ class Analysis:
     """The costs of a model for one image of a batch.
 
     Attributes:
-        name: of the model.
-        image_shape: (height, width, channels), of tokens (length,).
-        layers: a `LayerCount` per call, also of those in nested models.
-        not_counted: names of layers with matrices and no formula, or of
-            unknown sizes. They count 0.
+        name: the model's name.
+        image_shape: (height, width, channels), or (length,) for tokens.
+        layers: a `LayerCount` per call, also in nested models.
+        not_counted: names of layers that count 0, because they have matrices
+            but no formula, or unknown sizes.
 
     Examples:
         >>> costs = analysis.analyze(models.LambdaResNetSmall(), executed=False)
@@ -45,7 +45,7 @@ class Analysis:
         return sum(getattr(layer, field) for layer in self.layers)
 
     def table(self, every_layer=False):
-        """Returns the analysis as text, a row per stage or per layer."""
+        """Returns the analysis as text, with a row per stage or per layer."""
         groups = _stages(self.layers)
         if every_layer:
             groups = [
@@ -73,7 +73,7 @@ _HEADER = (
 
 
 def _cells(name, kind, layers):
-    """Returns the texts of a row, of the sums over layers."""
+    """Returns the texts of a row: sums over layers."""
     fields = ("parameters", "flops", "executed_flops", "activation_bytes")
     sums = [sum(getattr(x, field) for x in layers) for field in fields]
     return (
@@ -108,25 +108,26 @@ def analyze(model, image_size=None, executed=True):
     """Counts what a model costs for one image.
 
     Args:
-        model: a functional Keras model with one input, such as the builders
-            of `lambdanet_tf.models` return.
-        image_size: int or (height, width), of sequences the length; None for
-            the size the model was built for. Another size is counted on a copy
-            of the model, so that tables of global lambda layers are then of
+        model: a functional Keras model with one input, for example from a
+            builder of `lambdanet_tf.models`.
+        image_size: int or (height, width), or the length of sequences. None
+            for the size that the model was built for. Another size is counted
+            on a copy of the model, so that tables of global lambda layers have
             that size.
         executed: whether to trace the model, which takes seconds, and count
-            `executed_flops`; they are 0 otherwise.
+            `executed_flops`; otherwise they are 0.
 
     Raises:
-        ValueError: if the model takes images of any size and none is given.
+        ValueError: if the model takes images of any size, and `image_size` is
+            None.
     """
     check_functional(model)
     model = _of_size(model, image_size)
     batch, *image_shape = model.inputs[0].shape
     if None in image_shape:
         raise ValueError(
-            "`image_size` must be given for a model that takes images of any "
-            "size. Received: image_size=None, a model of "
+            "`image_size` must be set, because the model takes images of any "
+            "size. Received: image_size=None, a model with inputs of shape "
             f"{tuple(model.inputs[0].shape)}."
         )
     batch = batch or ops.TYPICAL_BATCH
@@ -157,7 +158,7 @@ def _of_size(model, image_size):
     built = model.inputs[0]
     if image_size is None:
         return model
-    # Of tokens all axes are spatial.
+    # Tokens have no channels.
     channels = [] if tf.as_dtype(built.dtype).is_integer else [built.shape[-1]]
     axes = len(built.shape) - 1 - len(channels)
     shape = (*int_per_axis("image_size", image_size, axes), *channels)
@@ -168,7 +169,7 @@ def _of_size(model, image_size):
 
 
 def _row(name, layer, node, costs, weights, executed):
-    """Returns the row of a call, whose weights were not counted before."""
+    """Returns the row of a call, given the weights not yet counted."""
     outputs = tf.nest.flatten(node.outputs)
     shape = tuple(outputs[0].shape[1:]) if len(outputs) == 1 else ()
     numbers = 0 if None in shape else math.prod(shape)

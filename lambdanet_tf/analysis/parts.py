@@ -1,4 +1,4 @@
-"""What a trained lambda layer does: content, position, receptive fields."""
+"""The content and position parts of lambda layers, and receptive fields."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ from lambdanet_tf.models import named_weights
 PARTS = ("both", "content", "position")
 SOURCES = ("model", "layer")
 _BATCH = 32
-_PROBES = 4  # Random vectors of signs for each example.
+_PROBES = 4  # Random sign vectors for each example.
 
 
 @dataclasses.dataclass(frozen=True)
 class PartNorms:
-    """How large the two parts of a layer's output are, over a data set.
+    """The sizes of the two parts of a layer's output, over a data set.
 
     Attributes:
-        name: of the layer.
+        name: the layer's name.
         content: root mean square of the content part of the output.
-        position: of the position part.
-        both: of the output, their sum.
+        position: root mean square of the position part.
+        both: root mean square of the output, their sum.
     """
 
     name: str
@@ -39,20 +39,20 @@ class PartNorms:
 
     @property
     def content_share(self) -> float:
-        """Share of the content part in the sum of the two squared norms."""
+        """The content part's fraction of the sum of the squared norms."""
         squares = self.content**2, self.position**2
         return squares[0] / sum(squares) if any(squares) else float("nan")
 
     @property
     def cosine(self) -> float:
-        """Cosine between the two parts: 0 if independent, -1 if opposed."""
+        """The cosine between the two parts: 0 if independent, -1 if opposed."""
         product = (self.both**2 - self.content**2 - self.position**2) / 2
         scale = self.content * self.position
         return product / scale if scale else float("nan")
 
 
 def lambda_layers(model: tf.keras.Model) -> list[Any]:
-    """Returns the lambda layers of a functional model and the models in it."""
+    """Returns the lambda layers of a functional model and nested models."""
     return list({id(x): x for _, x in lambda_calls(model)}.values())
 
 
@@ -64,7 +64,7 @@ def lambda_calls(model: tf.keras.Model) -> list[tuple[str, Any]]:
 
 
 def layer_part(layer: Any, part: str) -> Any:
-    """Returns a layer that computes a part of the outputs, None if without."""
+    """Returns a layer that computes one part of the outputs, or None."""
     if part == "both":
         return layer
     if not getattr(layer, f"use_{part}", False):
@@ -73,7 +73,7 @@ def layer_part(layer: Any, part: str) -> Any:
     config = {**layer.get_config(), "name": f"{layer.name}_{part}"}
     config |= {name: False for name in config if name.startswith(left_out)}
     if part == "content":
-        config["position_embedding"] = "relative"  # Not one that is shared.
+        config["position_embedding"] = "relative"  # Not a shared layer.
     copy = type(layer).from_config(config)
     copy.build_from_config(layer.get_build_config())
     weights = named_weights(layer)
@@ -124,27 +124,27 @@ def receptive_field(
 ) -> np.ndarray:
     """Computes the effective receptive field of an output position.
 
-    It is the norm of the derivative of the outputs at one position by the
-    inputs at every position, averaged over the examples. The norm over output
-    channels is estimated with random signs; where it is zero, it is exact.
+    It is the norm of the derivative of the outputs at one position with respect
+    to the inputs at every position, averaged over the examples. Random signs
+    estimate the norm over output channels; a zero is exact.
 
     Args:
         model: a functional Keras model with one input.
-        layer: a layer of it, or its name: `model/layer` in a nested model,
-            `layer_call2` for its second call.
+        layer: a layer of the model, or its name: `model/layer` in a nested
+            model, `layer_call2` for a second call.
         inputs: array of examples, as the model takes them.
-        position: of the layer's output, one index per spatial axis; None for
-            the center.
+        position: a position of the layer's output, one index per spatial axis;
+            None for the center.
         part: "both", or the "content" or "position" part of a lambda layer.
-        source: "model" for derivatives by the inputs of the model, "layer" by
+        source: "model" to differentiate by the inputs of the model, "layer" by
             those of the layer.
 
     Returns:
-        float array of the spatial shape of the inputs.
+        float array with the spatial shape of the inputs.
 
     Raises:
-        ValueError: if the model lacks the layer, the layer that part, or the
-            outputs have no derivative, as by tokens.
+        ValueError: if the model lacks the layer, if the layer lacks the part,
+            or if the outputs have no derivative, for example by tokens.
 
     Reference: Luo et al., 2016, "Understanding the effective receptive field".
     """
@@ -177,9 +177,9 @@ def receptive_field(
             if gradient is None:
                 raise ValueError(
                     f"The outputs of layer {layer.name!r} have no derivative "
-                    f"by `inputs` with source={source!r}, such as where these "
-                    "are integers that an Embedding looks up: use "
-                    "source='layer', for a layer that comes after it."
+                    f"by its `inputs` with source={source!r}, because they are "
+                    "integers, for example. If an Embedding looks them up, use "
+                    "source='layer' and a layer behind it."
                 )
             gradient = tf.cast(gradient, tf.float32).numpy()
             squares += (gradient**2).sum(axis=-1)  # [b, *spatial]
@@ -188,20 +188,20 @@ def receptive_field(
 
 
 def _named(model, wanted):
-    """Returns name and layer of the first call of a layer, given either."""
+    """Returns name and layer of a layer's first call, given either."""
     calls = {name: layer for name, layer, _ in all_calls(model)}
     for name, layer in calls.items():
         if wanted is layer or wanted == name:
             return name, layer
     name = getattr(wanted, "name", wanted)
     raise ValueError(
-        f"`layer` must be a layer of model {model.name!r}. Received: "
-        f"{name!r}.{did_you_mean(str(name), calls)}"
+        f"`layer` must be a layer of the model {model.name!r}, or its name. "
+        f"Received: {name!r}.{did_you_mean(str(name), calls)}"
     )
 
 
 def place_on(grid: Sequence[int], position: Any, what: str) -> tuple[int, ...]:
-    """Returns one index per axis of a grid, its center if none is given."""
+    """Returns one index per axis of a grid, by default its center."""
     grid = tuple(grid)
     if position is None:
         return tuple(size // 2 for size in grid)
@@ -210,7 +210,7 @@ def place_on(grid: Sequence[int], position: Any, what: str) -> tuple[int, ...]:
         0 <= index < size for index, size in zip(position, grid, strict=True)
     ):
         raise ValueError(
-            f"`position` must be one index per spatial axis of the {what}, "
-            f"{grid}. Received: {position}."
+            f"`position` must be one index per spatial axis of the {what} of "
+            f"size {grid}. Received: {position}."
         )
     return position

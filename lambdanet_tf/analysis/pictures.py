@@ -13,15 +13,15 @@ _BLUE, _ORANGE = "#3366aa", "#dd7722"
 
 
 def position_table_figure(layer: Any) -> Any:
-    """Draws the table of relative positions, a picture per key channel.
+    """Draws the table of relative positions, one picture per key channel.
 
-    Red is positive, blue negative, with one scale for all; the cross is the
-    query's own position. A causal layer uses the first half of its table alone.
+    Red is positive and blue negative, on one scale; the cross marks the query's
+    own position. A causal layer uses only the first half of its table.
 
     Args:
-        layer: a built lambda layer or `RelativePositionEmbedding`, of one or
-            two spatial axes: in one, a channel is a row. With several
-            intra-depths there is a picture for each, key channels fastest.
+        layer: a built lambda layer or `RelativePositionEmbedding` with one or
+            two spatial axes. With one axis, each channel is a row. Each
+            intra-depth has its own pictures; key channels vary fastest.
 
     Raises:
         ValueError: if the layer has no table.
@@ -30,13 +30,13 @@ def position_table_figure(layer: Any) -> Any:
     embedding = getattr(layer, "position_embedding", layer)
     if getattr(embedding, "embeddings", None) is None:
         raise ValueError(
-            f"Layer {layer.name!r} has no table of relative positions, or is "
-            "not built."
+            f"Layer {layer.name!r} has no table of relative positions. If it "
+            "should have one, build the layer first: call it once."
         )
     table = np.asarray(embedding.embeddings)
     *entries, _, _ = table.shape
     maps = np.moveaxis(table, (-1, -2), (0, 1)).reshape(-1, *entries)
-    # A convolution that is causal has its own position last.
+    # In a causal convolution, the query's own position is the last.
     last = getattr(layer, "padding", None) == "causal"
     own = [size - 1 if last else size // 2 for size in entries]
     if len(entries) == 1:
@@ -62,9 +62,9 @@ def receptive_field_figure(
     """Draws effective receptive fields side by side.
 
     Args:
-        fields: from title to what `receptive_field` returned, of one or two
-            spatial axes. Each is drawn on a scale of its own.
-        position: where to mark the query, in the pixels of the fields.
+        fields: dictionary from title to a result of `receptive_field`, of one
+            or two spatial axes. Each has its own scale.
+        position: where to mark the query, in pixels of the fields.
     """
     figure = figure_of(1.9 * len(fields), 2.1)
     axes = figure.subplots(1, len(fields), squeeze=False)[0]
@@ -90,19 +90,18 @@ def reading_figure(
     query: int = 0,
     title: str | None = None,
 ) -> Any:
-    """Draws what a query read: over an image a map for each head, or a text.
+    """Draws how much a query reads from each position, one map per head.
 
-    There is a row for the content part, the position part and their sum, each
-    on a scale of its own: red adds the values of a position, blue takes them
-    away.
+    The content part, the position part and their sum have a row each, with its
+    own scale. Red adds the values of a position, blue subtracts them.
 
     Args:
-        reading: of a layer's `read`, with one or two axes of context.
-        shown: what was read: an image `(height, width[, channels])` of any
-            size, numbers up to 1 or 255; a list of words, one per position;
-            or None.
-        example: int. Of the batch.
-        query: int. Of the positions that were read.
+        reading: the result of a layer's `read`, with one or two context axes.
+        shown: the inputs to draw: an image `(height, width[, channels])` of
+            any size, with numbers up to 1 or 255; a list of words, one per
+            position; or None.
+        example: int. Index in the batch.
+        query: int. Index of the query in the reading.
         title: str, or None for the query's position.
 
     Raises:
@@ -116,7 +115,7 @@ def reading_figure(
     parts = {"content": content, "position": position}
     parts["both"] = content + position
     place = reading.places[query]
-    # The middle of the query's share of the context.
+    # The middle of the context that the query covers.
     own = [
         (index + 0.5) * size / queries - 0.5
         for index, size, queries in zip(place, grid, reading.grid, strict=True)
@@ -135,20 +134,20 @@ def reading_figure(
 
 
 def figure_of(width: float, height: float) -> Any:
-    """Returns an empty figure, of so many inches."""
+    """Returns an empty figure, `width` by `height` inches."""
     figures = require("matplotlib.figure", extra="plot")
     return figures.Figure(figsize=(width, height), layout="constrained")
 
 
 def _signed(axis, values, limit, **settings):
-    """Draws numbers up to a limit, red above zero and blue below."""
+    """Draws numbers on a scale up to `limit`: red above zero, blue below."""
     limit = limit or 1.0
     settings |= {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
     return axis.imshow(values, **settings)
 
 
 def _draw_maps(parts, own, names, image=None, limit=None):
-    """Draws a row of maps for each part, and a cross at the query's place."""
+    """Draws a row of maps for each part, and a cross at the query."""
     columns = len(names) + (image is not None)
     figure = figure_of(1.25 * columns + 1.2, 1.35 * len(parts) + 0.5)
     axes = figure.subplots(len(parts), columns, squeeze=False)
@@ -168,7 +167,7 @@ def _draw_maps(parts, own, names, image=None, limit=None):
 
 
 def _draw_image(axis, image, own, grid):
-    """Draws an image, and the query where it is in its pixels."""
+    """Draws an image, and marks the query in it."""
     image = np.asarray(image, "float32")
     image = image / 255 if image.max() > 1 else image
     axis.imshow(np.squeeze(image), cmap="gray", vmin=0, vmax=1)
@@ -180,7 +179,7 @@ def _draw_image(axis, image, own, grid):
 
 
 def _draw_rows(parts, own, names, words=None, first=0):
-    """Draws maps of one axis as rows, and a frame at the query's place."""
+    """Draws maps of one axis as rows, and a frame at the query."""
     count = len(next(iter(parts.values()))[0])
     width = 0.55 * count if words is not None else 5
     figure = figure_of(width + 2.2, len(parts) * 0.25 * len(names) + 1.6)

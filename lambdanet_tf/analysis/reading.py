@@ -1,4 +1,4 @@
-"""What a position read in the lambda layers of a network."""
+"""How much a position reads from others in a network's lambda layers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,21 +19,21 @@ def read(
     position: Any = None,
     layers: str | Sequence[str] | None = None,
 ) -> dict[str, ops.Reading]:
-    """Returns what a position of the inputs read, by lambda layer.
+    """Returns how much a position of the inputs reads, for each lambda layer.
 
     Args:
         model: a functional Keras model with one input.
         inputs: array of examples, as the model takes them.
-        position: of the inputs, one index per spatial axis, such as a pixel's
-            row and column. Each layer is read where its map covers it. None
-            for the center.
-        layers: names of lambda layers, or what these begin with, such as
-            "stage4"; one, or several. None for all.
+        position: a position of the inputs, one index per spatial axis, such as
+            a pixel's row and column. In each layer, the query is the position
+            of the map that covers it. None for the center.
+        layers: one or more names of lambda layers, or prefixes of names such
+            as "stage4". None for all.
 
     Returns:
-        A `lambdanet_tf.ops.Reading` of one query by the name of each layer, in
-        the order of the model. A layer of a nested model is `model/layer`, a
-        second call of a layer `layer_call2`.
+        A dictionary from each layer's name to a `lambdanet_tf.ops.Reading` of
+        one query, in the order of the model. A layer of a nested model is
+        `model/layer`, a second call of a layer `layer_call2`.
 
     Raises:
         ValueError: if there is no such layer or position.
@@ -57,15 +57,15 @@ def read(
 
 
 def _chosen(names, wanted):
-    """Returns the names that are wanted, or begin so."""
+    """Returns the names that begin with one of the wanted prefixes."""
     if wanted is None:
         return names
     wanted = (wanted,) if isinstance(wanted, str) else tuple(wanted)
     for start in wanted:
         if not any(name.startswith(start) for name in names):
             raise ValueError(
-                "`layers` must be names of lambda layers, or what they begin "
-                f"with. Received: {start!r}.{did_you_mean(start, names)} There "
-                f"are: {', '.join(names)}."
+                "`layers` must be names of lambda layers, or prefixes of them. "
+                f"Received: {start!r}.{did_you_mean(start, names)} The lambda "
+                f"layers are: {', '.join(names)}."
             )
     return [name for name in names if name.startswith(wanted)]

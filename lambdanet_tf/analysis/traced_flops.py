@@ -1,9 +1,9 @@
 """The operations that TensorFlow executes, from a traced graph.
 
-TensorFlow's own profiler knows no einsum, so the products are counted here:
-einsum, matrix products, convolutions and fast Fourier transforms, from the
-shapes of their operands in the graph of a batch. A node belongs to the layer in
-whose scope it lies. Loops, such as those of recurrent layers, are not entered.
+TensorFlow's own profiler does not count einsum. So we count einsum, matrix
+products, convolutions and fast Fourier transforms, from the shapes of their
+operands in the graph of a batch. A node belongs to the layer in whose scope it
+lies. We do not enter loops, such as those of recurrent layers.
 """
 
 import collections
@@ -15,12 +15,12 @@ from lambdanet_tf.analysis.calls import all_calls
 
 
 def executed_flops(model, shape, training=False):
-    """Returns a counter of the operations of every layer's forward pass."""
+    """Counts the operations of every layer's forward pass."""
     names = {layer.name for _, layer, _ in all_calls(model)}
     spec = tf.TensorSpec(shape, tf.float32)
     function = tf.function(lambda images: model(images, training=training))
     eagerly = tf.config.functions_run_eagerly()
-    # Functions inside, as of grouped convolutions, are traced in line.
+    # Traces inner functions, such as grouped convolutions, in line.
     tf.config.run_functions_eagerly(True)
     try:
         graph = function.get_concrete_function(spec).graph
@@ -34,7 +34,7 @@ def executed_flops(model, shape, training=False):
 
 
 def operation_flops(operation):
-    """Returns the operations of a node of a graph; 0 unless it is a product."""
+    """Returns the operations of a graph's node; 0 unless it is a product."""
     if operation.type in ("Einsum", "XlaEinsum"):
         return 2 * _einsum_products(operation)
     if operation.type.split("V")[0] in ("MatMul", "BatchMatMul"):  # V2, V3
@@ -43,8 +43,8 @@ def operation_flops(operation):
         inner = operation.inputs[0].shape[axis]
         return 2 * math.prod(operation.outputs[0].shape) * inner
     if "Conv" in operation.type:
-        # Every position of the outputs, of a transposed one of the inputs,
-        # meets the whole kernel.
+        # Every output position uses the whole kernel; in a transposed
+        # convolution, every input position.
         is_transposed = "BackpropInput" in operation.type
         x = operation.inputs[2] if is_transposed else operation.outputs[0]
         kernel = operation.inputs[1]
@@ -55,7 +55,7 @@ def operation_flops(operation):
 
 
 def _fourier_operations(operation):
-    """Returns 5/2 N log2 N for each transform of N reals, as usual."""
+    """Returns the usual 5/2 N log2 N for each transform of N reals."""
     (points,) = tf.get_static_value(operation.inputs[1])
     transforms = math.prod(operation.inputs[0].shape[:-1])
     return transforms * round(2.5 * points * math.log2(points))
@@ -66,20 +66,20 @@ def _owner(node, names):
     for part in node.split("/"):
         if part in names:
             return part
-        stem, _, number = part.rpartition("_")  # TensorFlow numbers repeats.
+        stem, _, number = part.rpartition("_")  # TensorFlow appends a number.
         if number.isdigit() and stem in names:
             return stem
     return ""
 
 
 def _einsum_products(operation):
-    """Returns outputs times the sizes of the letters that are summed over."""
+    """Returns the number of outputs times the sizes of the summed letters."""
     terms, result = operation.get_attr("equation").decode().split("->")
     if "," not in terms:
         return 0  # A transposition.
     sizes = {}
     for term, tensor in zip(terms.split(","), operation.inputs, strict=True):
-        # From the last axis on: an ellipsis stands for the first ones.
+        # From the last axis, because an ellipsis stands for the first ones.
         sizes |= zip(term[::-1], reversed(tensor.shape), strict=False)
     summed = [size for x, size in sizes.items() if x not in result]
     return math.prod(operation.outputs[0].shape) * math.prod(summed)

@@ -10,7 +10,7 @@ import keras_hub
 from lambdanet_tf import models
 from lambdanet_tf.models.weight_names import named_layers
 
-# Arguments that are objects, and what makes them of their configuration.
+# Arguments that are objects, and the modules that deserialize them.
 _OBJECTS = {
     "kernel_initializer": keras.initializers,
     "kernel_regularizer": keras.regularizers,
@@ -21,30 +21,30 @@ _OBJECTS = {
 class NetworkBackbone(
     keras_hub.models.FeaturePyramidBackbone  # pyright: ignore[reportAttributeAccessIssue]
 ):
-    """A network of this package without its head, as KerasHub's tasks take it.
+    """A network of this package without its head, for KerasHub's tasks.
 
     Its output is the last feature map; `pyramid_outputs` has one per stride.
 
     Args:
         network: str. One of `lambdanet_tf.models.names()`.
         image_shape: (height, width, channels). Height and width can be None
-            where the lambda layers are local.
-        weights: None, or what `lambdanet_tf.models.build` takes.
-        dtype: of the layers; a dtype, a policy or None for the global policy.
-        name: of the model; None for the network's.
+            if the lambda layers are local.
+        weights: as in `lambdanet_tf.models.build`.
+        dtype: a dtype or policy for the layers; None for the global policy.
+        name: the model's name; None for the network's.
         trainable: bool.
-        frozen: names of layers inside that are not trained, as `get_config`
-            gives them.
-        **arguments: of the builder of that name, and so attributes of its
-            spec.
+        frozen: names of inner layers that are not trained, as `get_config`
+            returns them.
+        **arguments: other arguments of the network's builder, including
+            attributes of its spec.
 
     Call arguments:
         images: `(batch, height, width, channels)` in [0, 255].
         training: bool.
 
     Raises:
-        ValueError: naming the argument that is unknown, out of range, or says
-            what a network returns.
+        ValueError: if an argument is unknown or out of range, or if it changes
+            what the network returns.
 
     Examples:
         >>> encoder = NetworkBackbone(
@@ -73,9 +73,9 @@ class NetworkBackbone(
         heads |= {"input_shape", "input_tensor", "classifier_activation"}
         if refused := sorted(heads & set(arguments)):
             raise ValueError(
-                "A backbone has all feature maps of its network and no head, "
-                "and its inputs are of `image_shape`. Received: "
-                f"{', '.join(refused)}."
+                "A backbone returns all feature maps and has no head, and "
+                "`image_shape` sets the shape of its inputs. Remove these "
+                f"arguments: {', '.join(refused)}."
             )
         for key, kind in _OBJECTS.items():
             if key in arguments:
@@ -122,7 +122,7 @@ class NetworkBackbone(
 
 
 def _plain(value: Any) -> Any:
-    """Returns an argument as JSON has it: rows of a network as dictionaries."""
+    """Converts an argument for JSON: rows of a network to dictionaries."""
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -132,7 +132,7 @@ def _plain(value: Any) -> Any:
 
 @contextlib.contextmanager
 def _policy(dtype):
-    """Gives new layers a dtype policy."""
+    """Sets the dtype policy of new layers."""
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(dtype or before)
     try:

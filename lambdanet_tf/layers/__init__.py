@@ -1,4 +1,4 @@
-"""Lambda layers, attention, and the small layers that their networks need."""
+"""Lambda layers, attention, and the small layers that our networks use."""
 
 from lambdanet_tf import environment
 from lambdanet_tf.layers.batch_normalization import BatchNormalization

@@ -3,8 +3,8 @@
     class Dropout(BaseLayer):
         rate: float = argument(check=fraction, kw_only=False)
 
-The constructor is made of these lines, and so are its signature, its errors
-and the configuration. Static checkers read them as the fields of a dataclass.
+These lines define the constructor, its signature and errors, and the
+configuration. Static checkers read them as the fields of a dataclass.
 """
 
 import functools
@@ -29,7 +29,7 @@ _REQUIRED = inspect.Parameter.empty
 
 
 class Argument:
-    """A declared argument; each layer has its value as an attribute."""
+    """A declared argument; each layer keeps its value as an attribute."""
 
     name: str
 
@@ -52,7 +52,7 @@ class Argument:
 
 
 class KerasArgument(Argument):
-    """An argument that Keras makes an object of; its name ends in the kind."""
+    """An argument that Keras turns into an object of the kind it ends in."""
 
     def checked(self, value):
         return self._module().get(value)
@@ -74,10 +74,10 @@ def argument(
     """Declares an argument of a layer, in the body of its class.
 
     Args:
-        default: its value unless given; a default of None also permits None.
+        default: the default value; if it is None, None is valid, too.
         check: function of name and value that returns the attribute.
-        choices: all values that it can have, in place of `check`.
-        kw_only: bool. Whether it must be given by name.
+        choices: all valid values; use it instead of `check`.
+        kw_only: bool. Whether callers must pass it by name.
     """
     if choices:
         check = functools.partial(one_of, allowed=choices)
@@ -85,15 +85,15 @@ def argument(
 
 
 def keras_argument(*, default: Any) -> Any:
-    """Declares an initializer, a regularizer, a constraint or an activation."""
+    """Declares an initializer, regularizer, constraint or activation."""
     return KerasArgument(default, None, kw_only=True)
 
 
 def declare(layer_type):
     """Collects the arguments that a new class and its parents declare.
 
-    They leave the body of the class: tf_keras would not track a sublayer that
-    a class has as an attribute.
+    It removes them from the class, because tf_keras does not track a sublayer
+    whose name is also an attribute of the class.
     """
     own, found = {}, {}
     for name, declared in list(vars(layer_type).items()):
@@ -109,10 +109,7 @@ def declare(layer_type):
 
 
 def constructor(layer_type, init):
-    """Returns a constructor that takes the declared arguments.
-
-    It calls `init` with all of them by name.
-    """
+    """Returns a constructor that passes the declared arguments to `init`."""
 
     def __init__(self, *args, **kwargs):  # noqa: N807
         try:
@@ -125,7 +122,7 @@ def constructor(layer_type, init):
     signature = inspect.signature(__init__)
     own, _, rest = signature.parameters.values()
     parameters = [a.parameter for a in layer_type._arguments.values()]
-    parameters.sort(key=lambda p: p.kind)  # By position first.
+    parameters.sort(key=lambda p: p.kind)  # Positional ones first.
     shown = signature.replace(parameters=[own, *parameters, rest])
     setattr(__init__, "__signature__", shown)  # noqa: B010
     __init__.__qualname__ = f"{layer_type.__qualname__}.__init__"
@@ -144,7 +141,7 @@ else:
 
 
 class KerasArguments(_Declared):
-    """What either Keras takes for any layer."""
+    """The arguments that either Keras accepts for any layer."""
 
     activity_regularizer: Any = None
     batch_input_shape: Any = None

@@ -12,14 +12,13 @@ from lambdanet_tf.layers.argument import declare
 
 
 class BaseLayer(KerasLayer):
-    """A Keras layer of declared arguments, whose sublayers follow it.
+    """A Keras layer with declared arguments.
 
-    Arguments are declared in the body of a class, see `argument`. Sublayers
-    are attributes. They are frozen with the layer, whenever that was, and
-    compute in its precision.
+    The body of a class declares its arguments, see `argument`. Sublayers are
+    attributes; they are frozen with the layer and compute in its precision.
 
     Args:
-        **kwargs: of any Keras layer.
+        **kwargs: the arguments of any Keras layer.
     """
 
     def __init__(self, **kwargs):
@@ -30,7 +29,7 @@ class BaseLayer(KerasLayer):
                 names = [*declared, "name", "dtype", "trainable"]
                 raise ValueError(
                     f"`{name}` is not an argument of {type(self).__name__}."
-                    f"{did_you_mean(name, names)} It has: {', '.join(names)}."
+                    f"{did_you_mean(name, names)} It takes: {', '.join(names)}."
                 )
         super().__init__(**kwargs)
         for name, argument in declared.items():
@@ -45,16 +44,16 @@ class BaseLayer(KerasLayer):
             cls.__init__ = constructor(cls, BaseLayer.__init__)
 
     def __post_init__(self):
-        """Checks arguments against each other, and sets what follows."""
+        """Checks arguments against each other, and sets derived attributes."""
 
     def __call__(self, *args, **kwargs):
         refuse_other_keras(self, (args, kwargs))
         return super().__call__(*args, **kwargs)
 
     def compute_output_spec(self, *args, **kwargs):
-        """Runs `call` on placeholders, where Keras 3 has symbolic tensors."""
+        """Runs `call` on placeholders in place of symbolic tensors."""
 
-        def dense(x):  # Keras calls 2 * x sparse.
+        def dense(x):  # Keras marks 2 * x as sparse.
             if isinstance(x, tf.keras.KerasTensor):
                 return tf.keras.KerasTensor(x.shape, x.dtype)
             return x
@@ -63,12 +62,12 @@ class BaseLayer(KerasLayer):
         return tf.keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def _of_sublayer(self, name):
-        """Returns the arguments that a sublayer gets from this layer."""
+        """Returns the arguments that a sublayer inherits from this layer."""
         ours = {"trainable": self.trainable, "dtype": self.dtype_policy}
         return {"name": name, **ours}
 
     def _build_sublayer(self, layer, shape):
-        with tf.name_scope(layer.name):  # keeps tf_keras' names apart
+        with tf.name_scope(layer.name):  # makes tf_keras' names unique
             layer.build(shape)
         return layer
 
@@ -84,26 +83,25 @@ class BaseLayer(KerasLayer):
 
 
 def refuse_other_keras(layer, tensors):
-    """Raises a ValueError for a tensor of the Keras that `tf.keras` is not.
+    """Raises a ValueError for a symbolic tensor of the other Keras.
 
-    A Keras 3 layer accepts a symbolic tensor of tf_keras without a word, and
-    the model then does not own the layer's weights.
+    A Keras 3 layer silently accepts a symbolic tensor of tf_keras, but the
+    model then does not own the layer's weights.
     """
     ours = tf.keras.layers.Layer.__module__.split(".")[0]
     for tensor in tf.nest.flatten(tensors):
         theirs = type(tensor).__module__.split(".")[0]
         if theirs in ("keras", "tf_keras") and theirs != ours:
             raise ValueError(
-                f"Layer {layer.name!r} is a layer of {ours} (what `tf.keras` "
-                f"is in this process) and cannot take a tensor of {theirs}. "
-                "Build the whole model with `tf.keras`; to use tf_keras, set "
-                "the environment variable TF_USE_LEGACY_KERAS=1 before "
-                "TensorFlow is imported."
+                f"Layer {layer.name!r} belongs to {ours}, which is `tf.keras` "
+                f"in this process, and cannot take a tensor of {theirs}. Build "
+                "the whole model with `tf.keras`. To use tf_keras, set "
+                "TF_USE_LEGACY_KERAS=1 before you import TensorFlow."
             )
 
 
 def not_converted(call):
-    """Keeps AutoGraph off a `call`, whose signature tf_keras still reads."""
+    """Keeps AutoGraph away from `call`, but shows its signature to tf_keras."""
     wrapper = tf.autograph.experimental.do_not_convert(call)
     wrapper.__signature__ = inspect.signature(call)
     return wrapper

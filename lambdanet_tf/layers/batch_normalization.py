@@ -1,4 +1,4 @@
-"""Batch normalization by one operation of a graph, or in two passes."""
+"""Batch normalization by one fused operation, or in two passes."""
 
 import numpy as np
 import tensorflow as tf
@@ -6,8 +6,8 @@ import tensorflow as tf
 from lambdanet_tf.environment import is_compiled_by_xla
 from lambdanet_tf.layers.base import refuse_other_keras
 
-# Of every layer and network that is given no other. Recipes
-# (training/recipe.py, recipes.json) and garden/experiments.py give their own.
+# The default of every layer and network. Recipes (training/recipe.py,
+# recipes.json) and garden/experiments.py have their own.
 NORM_MOMENTUM = 0.9
 _FUSED = (tf.float16, tf.bfloat16, tf.float32)
 
@@ -16,21 +16,21 @@ _FUSED = (tf.float16, tf.bfloat16, tf.float32)
 class BatchNormalization(tf.keras.layers.BatchNormalization):
     """Normalizes every channel over a batch.
 
-    The arguments, the weights and the function of Keras' layer. The momentum is
-    0.9 by default: with Keras' 0.99 a model's inference is far from its
-    training for some hundred steps.
+    It has the arguments, weights and function of Keras' layer, but its default
+    momentum is 0.9. With Keras' 0.99, inference differs from training for some
+    hundred steps.
 
-    In a graph, TensorFlow's fused operation computes it for half precision and
-    float32, without a mask and without the statistics of other replicas.
-    Otherwise it is computed in two passes, in float32 or wider: also in eager
-    calls on a CPU, where threads must not share the operation, and in what XLA
-    compiles. Keras' own layer computes axes other than the last, `renorm` and
-    `virtual_batch_size`.
+    In a graph it calls TensorFlow's fused operation for half precision and
+    float32, if there is no mask and replicas do not share statistics.
+    Otherwise it computes in two passes, in float32 or wider. It also does so
+    if XLA compiles the call, and in eager calls on a CPU, where threads must
+    not share the fused operation. Keras' own code handles axes other than the
+    last, `renorm` and `virtual_batch_size`.
 
-    Under both Kerases and for every rank, the variance that moves the average
-    is that of the batch, divided by its number of values. A batch without
-    values moves nothing. With `synchronized=True` a batch is that of all
-    replicas, whose numbers of examples may differ.
+    Under both Kerases and for every rank, the moving variance averages the
+    biased variance of the batch. An empty batch changes no average. With
+    `synchronized=True`, the batch spans all replicas, which may have different
+    numbers of examples.
 
     Examples:
         >>> norm = BatchNormalization()
@@ -51,7 +51,7 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
 
     def call(self, inputs, training=None, mask=None):
         if tf.is_tensor(training):
-            # Keras 2 builds functional models with a tensor of unknown value.
+            # Keras 2 passes a tensor of unknown value to functional models.
             known = tf.get_static_value(training)
         else:
             known = bool(training)
@@ -96,10 +96,10 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
         return [tf.cast(weight, dtype) for weight in weights]
 
     def _by_operation(self, inputs, training):
-        """Returns outputs, and in training count, mean and variance."""
+        """Returns outputs, count, mean and variance, by the operation."""
         gamma, beta, mean, variance = self._weights_in(tf.float32)
         images, channels = inputs, inputs.shape[-1]
-        if len(inputs.shape) != 4:  # all that the operation knows
+        if len(inputs.shape) != 4:  # all that the operation supports
             images = tf.reshape(inputs, [-1, 1, 1, channels])
         outputs, of_batch, variance_of_batch, *_ = tf.raw_ops.FusedBatchNormV3(
             x=images,
@@ -114,13 +114,13 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
             outputs = tf.reshape(outputs, tf.shape(inputs))
         count = tf.cast(tf.size(inputs) // channels, tf.float32)
         mean = tf.where(count > 0.0, of_batch, 0.0)
-        # The operation divides by one less, as for a sample's variance.
+        # The operation returns the unbiased variance.
         share = tf.math.divide_no_nan(count - 1.0, count)
         variance = tf.where(count > 1.0, variance_of_batch * share, 0.0)
         return outputs, count, mean, variance
 
     def _in_two_passes(self, x, training, mask, replica):
-        """Returns outputs, and in training count, mean and variance."""
+        """Returns outputs, count, mean and variance, in float32 or wider."""
         gamma, beta, mean, variance = self._weights_in(x.dtype)
         count = rest = 0.0
         if training:
@@ -130,7 +130,7 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
         return outputs, count, mean + rest, variance
 
     def _move(self, count, *statistics):
-        """Moves the averages, unless there were no values."""
+        """Updates the moving averages, unless the batch is empty."""
         share = tf.minimum(count, 1.0 - self.momentum)  # Counts are integers.
         averages = self.moving_mean, self.moving_variance
         for average, value in zip(averages, statistics, strict=True):
@@ -142,8 +142,8 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
 def _moments(x, mask, replica):
     """Returns count, mean (in two parts) and variance of each channel.
 
-    The second part of the mean is what the first lost by rounding, so that no
-    digits are lost where the mean is large.
+    The second part of the mean is the rounding error of the first, so that a
+    large mean loses no digits.
     """
     axes = list(range(len(x.shape) - 1))
     count = tf.size(x) // x.shape[-1]
@@ -168,10 +168,10 @@ def _moments(x, mask, replica):
 
 
 def _as_stored(x):
-    """Rounds a value so that it is the same wherever it is read.
+    """Rounds a value so that every reader gets the same one.
 
-    XLA computes it anew in each of its loops, in one of them maybe by a fused
-    multiply-add, which does not round. It cannot where bits are looked at.
+    XLA may compute it again in each of its loops, in some by a fused
+    multiply-add, which does not round. Reading its bits prevents that.
     """
     integer = tf.int64 if x.dtype == tf.float64 else tf.int32
     even = tf.bitwise.bitwise_and(tf.bitcast(x, integer), -2)
@@ -181,7 +181,7 @@ def _as_stored(x):
 def _joint(replica, *moments):
     """Returns the moments of all replicas, from those of each.
 
-    Every replica fills rows of its own, so that a sum holds the rows of all.
+    Each replica fills its own row, so that the sum holds the rows of all.
     """
     own = replica.replica_id_in_sync_group
     known = tf.get_static_value(own)  # None on TPUs
@@ -201,11 +201,11 @@ def _joint(replica, *moments):
 
 
 def _sum_over_replicas(replica, x):
-    """Returns the sum of what all replicas have.
+    """Sums a tensor over all replicas.
 
-    TensorFlow's custom gradients look for variables between their outputs and
-    inputs, and so walk into the graphs of the other replicas, unless an
-    operation without a gradient ends the walk. Its own all-reduce has one more.
+    TensorFlow's custom gradients search for variables between their outputs and
+    inputs, and so enter the graphs of the other replicas. `stop_gradient` ends
+    that search. The gradient is one more all-reduce.
     """
 
     @tf.custom_gradient

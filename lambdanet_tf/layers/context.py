@@ -16,11 +16,11 @@ from lambdanet_tf.ops.masks import differs_by_query
 
 
 class ContextLayer(BaseLayer):
-    """A layer called on `inputs` and, optionally, a `context` of its own.
+    """A layer called on `inputs` and, optionally, a separate `context`.
 
-    Subclasses create their weights in `_build`, and say in `_has_geometry`
-    whether what a query sees depends on where it is, and in `axis` which axis
-    of a grid alone sees itself.
+    Subclasses create their weights in `_build`. They set `_has_geometry` if a
+    query's position decides what it sees, and `axis` if positions interact
+    along one axis only.
     """
 
     filters: int | None = argument(
@@ -35,12 +35,12 @@ class ContextLayer(BaseLayer):
 
     def __call__(self, inputs, context=None, *args, **kwargs):
         if context is not None and context is not inputs:
-            if not self.built:  # Keras 2 tells `build` of the inputs alone.
+            if not self.built:  # Keras 2 passes only the inputs to `build`.
                 self._context_shape = context.shape
             kwargs["context"] = context
         elif args:
             args = (None, *args)
-        if kwargs:  # Keras knows the mask of a tensor that is alone.
+        if kwargs:  # Keras finds the mask of a single tensor itself.
             kwargs = with_keras_masks(inputs, kwargs)
         return super().__call__(inputs, *args, **kwargs)
 
@@ -51,7 +51,7 @@ class ContextLayer(BaseLayer):
         grids.check_grid("inputs", inputs_shape)
         self._check_shapes(inputs_shape, context_shape)
         self._build_shapes = inputs_shape, context_shape
-        # Of any grid, unless a global table fixes it.
+        # Any grid fits, unless a global table fixes it.
         is_free = not self._has_geometry or self.scope is not None
         self._shapes = tuple(
             (None, *(None if is_free else size for size in grid), channels)
@@ -76,12 +76,12 @@ class ContextLayer(BaseLayer):
         return grid if self.axis is None else grid[self.axis - 1 : self.axis]
 
     def _prepared(self, inputs, context, attention_mask):
-        """Returns inputs, context (the same tensor if there is one), mask."""
+        """Returns inputs, context (the inputs if None) and mask."""
         fixed = False
         if attention_mask is not None:  # tf_keras reads constants as lists.
             attention_mask = tf.convert_to_tensor(attention_mask)
             fixed = self._has_geometry and differs_by_query(attention_mask)
-        # Unknown sizes are those of `build` only where they must be static.
+        # If sizes must be static, unknown ones are those of `build`.
         shapes = self._build_shapes if fixed else self._shapes
         inputs = grids.as_built(inputs, shapes[0], self)
         if context is None:
@@ -109,25 +109,25 @@ class ContextLayer(BaseLayer):
         ours, others = inputs_shape[:axes], context_shape[:axes]
         if not tf.TensorShape(ours).is_compatible_with(others):
             raise ValueError(
-                "`context` must have the batch size of the inputs and, in a "
-                "layer with positions, a `scope`, an `axis` or `causal`, also "
-                f"their grid. Received: {inputs_shape} and {context_shape}."
+                "`context` must have the batch size of `inputs`, and its grid "
+                "if the layer has positions, `scope`, `axis` or `causal`. "
+                f"Received: {context_shape}, for inputs of {inputs_shape}."
             )
 
 
 def scope_of_grid(grid, entries, causal):
-    """Returns the `Geometry` of a table, or a scope, that lies over a grid."""
+    """Returns the `Geometry` of a table, or a scope, on a grid."""
     if causal:
-        # A table keeps its center; what lies behind it is never used.
+        # The entries behind the center are never used.
         past = entries[0] // 2 + 1
         return ops.Geometry.of([ops.causal_axis(grid[0], past)])
     return ops.Geometry.of(map(ops.same_axis, grid, entries))
 
 
 def with_keras_masks(inputs, arguments):
-    """Returns the arguments of a call with the masks that Keras propagates.
+    """Adds the masks that Keras propagates to the arguments of a call.
 
-    Casts drop them, and Keras 3 finds that of the inputs where they are alone.
+    Casts drop these masks, and Keras 3 does not pass that of the context.
     """
     tensors = {"mask": inputs, "context_mask": arguments.get("context")}
     for name, x in tensors.items():

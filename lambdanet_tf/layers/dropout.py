@@ -1,4 +1,4 @@
-"""Dropout, of activations or of branches, drawn anew on every replica."""
+"""Dropout of activations or branches, with other draws on each replica."""
 
 import functools
 
@@ -13,12 +13,12 @@ from lambdanet_tf.layers.randomness import uniform
 
 @serializable
 class Dropout(BaseLayer):
-    """Sets single activations to zero, in training.
+    """Sets single activations to zero in training.
 
-    Each activation is zero with probability `rate`; the others are divided by
-    1 - `rate`. Keras 3's own layer draws the same numbers on all replicas of a
-    strategy and keeps a counter among the model's variables; this one does
-    neither. To drop whole residual branches use `StochasticDepth`.
+    Each activation becomes zero with probability `rate`; the others are divided
+    by 1 - `rate`. Keras 3's own layer draws the same numbers on all replicas
+    of a strategy, and adds a counter to the model's variables. This layer does
+    neither. To drop whole residual branches, use `StochasticDepth`.
 
     Args:
         rate: float in [0, 1). Probability of dropping an activation.
@@ -34,13 +34,13 @@ class Dropout(BaseLayer):
         self.supports_masking = True
 
     def call(self, inputs, training=None):
-        if not inputs.dtype.is_floating:  # Keras casts no integers.
+        if not inputs.dtype.is_floating:  # Keras does not cast integers.
             inputs = tf.cast(inputs, self.compute_dtype)
         if not training or self.rate == 0:
             return inputs
         keep = 1.0 - self.rate
         kept = uniform(self._drawn_shape(inputs), self) < keep
-        # Selected, since zero times NaN is NaN.
+        # Not a product, because zero times NaN is NaN.
         return tf.where(kept, inputs / keep, tf.zeros([], inputs.dtype))
 
     def _drawn_shape(self, inputs):
@@ -52,12 +52,12 @@ class Dropout(BaseLayer):
 
 @serializable
 class StochasticDepth(Dropout):
-    """Drops the whole branch of an example, in training.
+    """Drops the whole branch of an example in training.
 
-    Put it at the end of a residual branch. Of the examples of a batch each is
-    set to zero with probability `rate`; the others are divided by 1 - `rate`.
-    Draws differ between the replicas of a strategy and follow
-    `tf.keras.utils.set_random_seed`.
+    Put it at the end of a residual branch. It sets each example of the batch
+    to zero with probability `rate`, and divides the others by 1 - `rate`.
+    Draws differ between the replicas of a strategy, and
+    `tf.keras.utils.set_random_seed` repeats them.
 
     Args:
         rate: float in [0, 1). Probability of dropping a branch.

@@ -6,7 +6,7 @@ from lambdanet_tf import ops
 
 
 def grid_of(x):
-    """Spatial sizes of `(batch, *spatial, channels)`: int, or scalar tensor."""
+    """Returns the spatial sizes of a map: ints, or scalar tensors."""
     return tuple(ops.size(x, axis) for axis in range(1, len(x.shape) - 1))
 
 
@@ -19,22 +19,22 @@ def flatten(x):
 
 
 def unflatten(x, grid):
-    """`(batch, n, heads, value_dim)` -> `(batch, *grid, filters)`."""
+    """Reshapes `(batch, n, heads, value_dim)` to `(batch, *grid, filters)`."""
     heads, value_dim = x.shape[2:]
     return tf.reshape(x, [-1, *grid, heads * value_dim])
 
 
 def split(x, *depths):
-    """`(batch, n, channels)` -> `(batch, n, *depths)`."""
+    """Reshapes `(batch, n, channels)` to `(batch, n, *depths)`."""
     return tf.reshape(x, [-1, ops.size(x, 1), *depths])
 
 
 def as_built(x, shape, layer, name="inputs"):
     """Returns a floating tensor with the sizes that a layer was built for.
 
-    Generators of Python and `tf.py_function` yield tensors without sizes, or
-    even without a rank. A size of the shape that may change is None; that of
-    the batch always may. Keras casts no integers.
+    Python generators and `tf.py_function` yield tensors without sizes, or even
+    without a rank. In `shape`, None is a size that may change; the batch size
+    always may. Keras does not cast integers.
     """
     if not x.dtype.is_floating:
         x = tf.cast(x, layer.compute_dtype)
@@ -43,9 +43,9 @@ def as_built(x, shape, layer, name="inputs"):
     channels = {x.shape[-1], shape[-1]} - {None}
     if len(x.shape) != len(shape) or len(channels) > 1 or 0 in x.shape[1:]:
         raise ValueError(
-            f"Layer {layer.name!r} was built for {name} of shape {shape}. "
-            f"`{name}` must be like that, with at least one position. "
-            f"Received: {tuple(x.shape)}. Make another layer for them."
+            f"`{name}` must have the shape {shape} that layer {layer.name!r} "
+            "was built for, with at least one position. Received: "
+            f"{tuple(x.shape)}. Create another layer for this shape."
         )
     known = [b if a is None else a for a, b in zip(x.shape, shape, strict=True)]
     known[0] = x.shape[0]
@@ -57,6 +57,6 @@ def check_grid(name, shape):
     if not 3 <= len(shape) <= 5 or 0 in shape[1:]:
         raise ValueError(
             f"`{name}` must have the shape (batch, *spatial, channels) with "
-            "one to three spatial axes, each of at least one position. "
-            f"Received: {tuple(shape)}."
+            "one to three spatial axes of size 1 or more. Received: "
+            f"{tuple(shape)}."
         )

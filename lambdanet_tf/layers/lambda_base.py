@@ -1,4 +1,4 @@
-"""What `LambdaLayer` and `LambdaConv` have in common: their weights."""
+"""The common base of `LambdaLayer` and `LambdaConv`: their weights."""
 
 import weakref
 from typing import Any
@@ -21,14 +21,14 @@ from lambdanet_tf.layers.reading import places_of
 from lambdanet_tf.layers.reading import reading_of
 from lambdanet_tf.ops.devices import target_device
 
-# Geometries and plans by static grid, of each layer.
+# For each layer, its geometries and plans by static grid.
 _places = weakref.WeakKeyDictionary()
 
 
 class LambdaBase(ProjectionLayer):
     """Projections, normalizations and the table of position embeddings.
 
-    Subclasses say which context positions a query sees, in `_geometry`.
+    Subclasses define in `_geometry` which context positions a query sees.
     """
 
     _position_embeddings = ("relative", "explicit")
@@ -58,16 +58,16 @@ class LambdaBase(ProjectionLayer):
     def __post_init__(self):
         super().__post_init__()
         if self.use_batch_norm is None:
-            # The statistics of a batch would show a causal layer the future.
+            # Batch statistics would show the future to a causal layer.
             self.use_batch_norm = not self.causal
         if not (self.use_content or self.use_position):
             raise ValueError(
-                "`use_content` and `use_position` cannot both be False: the "
-                "layer would compute nothing."
+                "`use_content` and `use_position` cannot both be False, as the "
+                "layer would compute nothing. Set one of them to True."
             )
         if self.use_position_bias and not self.use_position:
             raise ValueError(
-                "`use_position_bias` needs position lambdas. Received: "
+                "`use_position_bias` needs `use_position=True`. Received: "
                 "use_position_bias=True, use_position=False."
             )
         given, self.position_embedding = self.position_embedding, None
@@ -108,7 +108,7 @@ class LambdaBase(ProjectionLayer):
             )
         batch, *grid = inputs_shape[:-1]
         geometry = None if None in grid else self._geometry(grid)
-        # Other grids and batches of a known size have plans of their own.
+        # `_place` plans for other grids and batch sizes.
         self.plan = self._plan(geometry, True, batch)
         self.inference_plan = self._plan(geometry, False, batch)
 
@@ -124,7 +124,7 @@ class LambdaBase(ProjectionLayer):
         return self._build_sublayer(norm, (None, None, units))
 
     def _plan(self, geometry, training, batch=None) -> Any:
-        """Returns the plan of a call; None without a table."""
+        """Returns the plan of a call; None if the layer has no table."""
         if self.position_embedding is None:
             return None
         dims = ops.Dims(
@@ -136,11 +136,11 @@ class LambdaBase(ProjectionLayer):
 
     def _place(self, grid, training, batch):
         """Returns the geometry of a grid, and the plan of a call on it."""
-        # Keras 2 may say `training` with a tensor: then it can be both.
+        # Keras 2 may pass `training` as a tensor, which can be True.
         training = tf.is_tensor(training) or bool(training)
         key: Any = *grid, training, batch, target_device()
         found = _places.setdefault(self, {})
-        if any(map(tf.is_tensor, grid)):  # of one trace
+        if any(map(tf.is_tensor, grid)):  # valid in one trace only
             key, found = None, {}
         if key not in found:
             geometry = self._geometry(grid)
@@ -148,7 +148,7 @@ class LambdaBase(ProjectionLayer):
         return found[key]
 
     def _outputs(self, operands, place, training, state=None):
-        """Returns `ops.lambda_output` of what `_operands` returns."""
+        """Returns `ops.lambda_output` of the result of `_operands`."""
         x, context, embeddings, masks = operands
         geometry, plan = place
         return ops.lambda_output(
@@ -163,7 +163,7 @@ class LambdaBase(ProjectionLayer):
         )
 
     def _projected(self, x, context, masks, training):
-        """Returns queries, keys (None without content) and values."""
+        """Returns queries, keys (None if there is no content), values."""
         x, context = masks.filled(x, context)
         queries, values = self.query(x), self.value(context)
         if self.use_batch_norm:
@@ -183,22 +183,22 @@ class LambdaBase(ProjectionLayer):
         return queries, keys, values  # [b, n, h, k], [b, m, k, u], [b, m, v, u]
 
     def read(self, inputs, position=None, **arguments) -> ops.Reading:
-        """Returns what queries read from each context position, in inference.
+        """Returns how much queries read from each position, in inference.
 
-        A lambda layer forms no attention map, but implies one: with these
-        weights applied to the values, and the bias added, each output is
-        the layer's own. The content and the position part are apart.
+        A lambda layer forms no attention map, but implies one: if you apply
+        these weights to the values and add the bias, you get the layer's own
+        outputs. The content and position parts are separate.
 
         Args:
-            inputs: as in a call, of known sizes.
-            position: of the queries, on the grid of the outputs: one index per
-                spatial axis, or a list of such; on one axis an int or a list
+            inputs: as in a call, with known sizes.
+            position: the queries, on the grid of the outputs: one index per
+                spatial axis, or a list of these. On one axis, an int or a list
                 of ints. None for all of them, in row-major order.
-            **arguments: as in a call: masks, and whatever else it takes.
+            **arguments: the other arguments of a call, such as masks.
 
         Returns:
             An `ops.Reading`, in float32 or wider: weights `(batch, positions,
-            heads, *context grid, intra_depth)`, and what they apply to.
+            heads, *context grid, intra_depth)`, and the values.
 
         Raises:
             ValueError: if a position is not on the grid.

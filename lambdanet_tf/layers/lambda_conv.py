@@ -32,36 +32,36 @@ def _kernel_size(name, value):
 class LambdaConv(StreamingLambda):
     """Applies a lambda layer with the strides and padding of a convolution.
 
-    The position lambdas are a convolution of the values with the table of
-    relative positions, so that strides, dilation and padding mean what they
-    mean in `tf.keras.layers.Conv1D`, `Conv2D` and `Conv3D`: output i stands
-    where that convolution centers its window, and its queries are taken
-    there. The content lambda stays global (up to the query's own position
-    with padding "causal"). Any spatial size, also unknown ones. `LambdaLayer`
-    has the equations, and adds global scope, masks and a separate context.
-    With padding "causal" it streams as that layer does, by `step`.
+    The position lambdas convolve the values with the table of relative
+    positions, so strides, dilation and padding mean the same as in
+    `tf.keras.layers.Conv1D`, `Conv2D` and `Conv3D`. The queries of output i
+    come from the position where that convolution centers its window. The
+    content lambda stays global; with padding "causal" it ends at the query.
+    Spatial sizes may be unknown. `LambdaLayer` explains the equations, and
+    adds global scope, masks and a separate context. With padding "causal",
+    this layer also has a `step`.
 
     Args:
         filters: int. Output channels, divisible by `num_heads`.
-        kernel_size: int, or one per axis. The scope: relative positions per
-            axis. Odd. With padding "causal" all of them are past positions,
-            the last entry being the position itself.
+        kernel_size: odd int, or one per axis: the scope. With padding
+            "causal", the last entry is the position itself, and the others
+            are past positions.
         strides: int, or one per axis.
-        dilation_rate: int, or one per axis. Cannot be above 1 together with
-            `strides`, as in Keras.
-        padding: "same", "valid", or (one spatial axis) "causal".
-        num_heads: int. This and `key_dim`, `intra_depth`, `use_content`,
-            `use_position`, `use_position_bias`, `position_embedding` (not
-            "explicit"), `implementation`, `key_normalization`,
-            `query_normalization`, `use_batch_norm`, `norm_momentum`,
-            `norm_epsilon`, `use_sync_bn`, the initializers, regularizers and
-            constraints are as in `LambdaLayer`.
+        dilation_rate: int, or one per axis. As in Keras, `strides` and
+            `dilation_rate` cannot both be above 1.
+        padding: "same", "valid" or, with one spatial axis, "causal".
+        num_heads: int. As in `LambdaLayer`, and so are `key_dim`,
+            `intra_depth`, `use_content`, `use_position`,
+            `use_position_bias`, `position_embedding` (except "explicit"),
+            `implementation`, `key_normalization`, `query_normalization`,
+            `use_batch_norm`, `norm_momentum`, `norm_epsilon`, `use_sync_bn`,
+            the initializers, regularizers and constraints.
 
     Input shape:
         `(batch, *spatial, channels)`, one to three spatial axes.
 
     Output shape:
-        `(batch, *strided spatial, filters)`, as of a Keras convolution.
+        `(batch, *strided spatial, filters)`, as for a Keras convolution.
 
     Examples:
         >>> images = tf.random.normal([2, 15, 21, 64])
@@ -71,7 +71,7 @@ class LambdaConv(StreamingLambda):
     Reference: [Bello, 2021](https://arxiv.org/abs/2102.08602), section 3.2.
     """
 
-    _position_embeddings = ("relative",)  # besides a layer
+    _position_embeddings = ("relative",)  # or a layer
 
     filters: int = argument(check=positive_int, kw_only=False)
     kernel_size: Any = argument(check=_kernel_size, kw_only=False)
@@ -85,8 +85,8 @@ class LambdaConv(StreamingLambda):
         largest = [np.max(x) for x in (self.strides, self.dilation_rate)]
         if min(largest) > 1:
             raise ValueError(
-                "`strides` and `dilation_rate` cannot both be above 1. "
-                f"Received: strides={self.strides}, "
+                "`strides` and `dilation_rate` cannot both be above 1: set one "
+                f"of them to 1. Received: strides={self.strides}, "
                 f"dilation_rate={self.dilation_rate}."
             )
 
@@ -111,7 +111,7 @@ class LambdaConv(StreamingLambda):
         return grids.unflatten(outputs, grid)  # [b, *grid, h * v]
 
     def _operands(self, inputs, mask=None):
-        """Returns what `_outputs` takes, and grids of outputs and inputs."""
+        """Returns operands of `_outputs`, and grids of outputs and inputs."""
         inputs = grids.as_built(inputs, self._built_shape, self)
         self.compute_output_shape(inputs.shape)
         masks = ops.Masks.of_call(inputs, inputs, mask, causal=self.causal)
@@ -129,7 +129,7 @@ class LambdaConv(StreamingLambda):
         return (x, c, self._table(), masks), (grid, around)
 
     def _windows(self, rank):
-        """The size, the stride and the dilation along each axis."""
+        """Yields size, stride and dilation along each axis."""
         return zip(
             scope_per_axis("kernel_size", self.kernel_size, rank),
             int_per_axis("strides", self.strides, rank),
@@ -138,13 +138,13 @@ class LambdaConv(StreamingLambda):
         )
 
     def _axes(self, grid):
-        """The axes of the convolution, not yet cropped."""
+        """Returns the axes of the convolution before they are cropped."""
         windows = zip(grid, self._windows(len(grid)), strict=True)
         axis_of = _AXIS[self.padding]
         return [axis_of(size, *window) for size, window in windows]
 
     def _at_centers(self, x, axes):
-        """`(batch, *spatial, ...)` at the positions of the queries."""
+        """Returns `(batch, *spatial, ...)` at the positions of the queries."""
         if self.padding != "valid" and all(axis.stride == 1 for axis in axes):
             return x
         cuts = [slice(None)]
@@ -160,7 +160,7 @@ class LambdaConv(StreamingLambda):
         return ops.Geometry.of(self._axes(grid))
 
     def _causal_window(self):
-        """Entries for a query and its past, stride and dilation."""
+        """Returns size, stride and dilation of a causal window."""
         (window,) = self._windows(1)
         return window
 
@@ -170,15 +170,15 @@ class LambdaConv(StreamingLambda):
         sizes = [n and a.queries for n, a in zip(grid, axes, strict=True)]
         if any(size is not None and size < 1 for size in sizes):
             raise ValueError(
-                "The inputs are smaller than the window of `kernel_size` and "
-                f"`dilation_rate` with padding {self.padding!r}. Received: "
+                "`inputs` must not be smaller than the window of `kernel_size` "
+                f"and `dilation_rate` with padding {self.padding!r}. Received: "
                 f"inputs of shape {input_shape}, kernel_size="
                 f"{self.kernel_size}, dilation_rate={self.dilation_rate}."
             )
         return (input_shape[0], *sizes, self.filters)
 
     def compute_mask(self, inputs, mask=None):
-        # Keras 3 asks for a symbolic tensor, and again for each real one.
+        # Keras 3 calls this for symbolic tensors, and again for real ones.
         if mask is None or not tf.is_tensor(mask) or not tf.is_tensor(inputs):
             return None
         if self.built:

@@ -23,20 +23,20 @@ _AUTOCAST = "autocast" if KERAS_3 else "experimental_autocast"
 class RelativePositionEmbedding(BaseLayer):
     """Learns an embedding for every relative position of a grid.
 
-    The paper's translation-equivariant embeddings E[n, m] = R[m - n]: this
-    layer owns the table R. Lambda layers create one for themselves; pass one
-    instance as `position_embedding` to several lambda layers and they share
-    it (the paper's "shared embeddings", Table 4). Files, copies, pickles and
-    `lambdanet_tf.models.clone_network` keep what is shared; where Keras keeps
-    configurations only (`tf.keras.models.clone_model`, JSON, HDF5) every layer
-    gets a table of its own.
+    This layer owns the table R of the paper's translation-equivariant
+    embeddings E[n, m] = R[m - n]. A lambda layer creates its own table. If you
+    pass one instance as `position_embedding` to several lambda layers, they
+    share it (the paper's "shared embeddings", Table 4). Files, copies, pickles
+    and `lambdanet_tf.models.clone_network` preserve sharing. Where Keras stores
+    configurations only (`tf.keras.models.clone_model`, JSON, HDF5), each layer
+    gets its own table.
 
-    The table has the shape `(*entries, key_dim, intra_depth)`; the intra-depth
-    axis is kept when it is 1. On an axis with a scope there are `scope`
-    entries; a global axis of size s has 2 s - 1. The entry for context
-    position m seen from query position n is at `center + (m - n)`.
+    The table has the shape `(*entries, key_dim, intra_depth)`, also if the
+    intra-depth is 1. An axis with a scope has `scope` entries, a global axis of
+    size s has 2 s - 1. The entry for context position m, seen from query
+    position n, is at `center + (m - n)`.
 
-    Called on a tensor, the layer returns the embeddings of all pairs of its
+    If you call the layer on a tensor, it returns the embeddings of all pairs of
     positions, in the form that `LambdaLayer(position_embedding="explicit")`
     takes as `embeddings`.
 
@@ -45,18 +45,19 @@ class RelativePositionEmbedding(BaseLayer):
         intra_depth: int. The paper's |u|.
         scope: None (global), an odd int, or one odd int per axis: how many
             relative positions an axis has.
-        embeddings_initializer: any of Keras, or None for the paper's N(0, 1).
+        embeddings_initializer: any Keras initializer, or None for the paper's
+            N(0, 1).
         embeddings_regularizer: Keras regularizer.
         embeddings_constraint: Keras constraint.
 
     Input shape:
-        `(batch, *spatial, channels)` with one to three spatial axes, static
-        where global. A global table built for one grid serves every smaller
-        grid.
+        `(batch, *spatial, channels)` with one to three spatial axes, of static
+        size if global. A global table serves the grid that it was built for,
+        and smaller ones.
 
     Output shape:
-        `(n, m, key_dim[, intra_depth])` with n = m = the number
-        of positions; the last axis only when `intra_depth` > 1.
+        `(n, m, key_dim[, intra_depth])` for n = m positions. The last axis
+        exists only if `intra_depth` > 1.
 
     Examples:
         >>> table = RelativePositionEmbedding(16, scope=7)
@@ -88,7 +89,7 @@ class RelativePositionEmbedding(BaseLayer):
             regularizer=self.embeddings_regularizer,
             constraint=self.embeddings_constraint,
             trainable=True,
-            # Gathered first, so that its gradient is added up in float32.
+            # Cast after it is gathered, so that float32 sums its gradient.
             **{_AUTOCAST: False},
         )
         self._built_shape = *input_shape[:-1], None
@@ -101,14 +102,14 @@ class RelativePositionEmbedding(BaseLayer):
             return scope
         if None in grid:
             raise ValueError(
-                "A global `scope` needs static spatial sizes, which fix the "
-                f"number of relative positions. Received: {grid}. Give the "
-                "input a fixed size, or give `scope` an odd number."
+                "`scope=None` needs static spatial sizes, which determine the "
+                f"number of relative positions. Received: a grid of {grid}. "
+                "Fix the input size, or set `scope` to an odd number."
             )
         return tuple(2 * size - 1 for size in grid)
 
     def entries_for(self, grid):
-        """Returns the built table's entries per axis, if they fit a grid."""
+        """Returns the table's entries per axis; raises if a grid is larger."""
         entries = wanted = tuple(self.embeddings.shape[:-2])
         if self.scope is None:
             grid = tuple(n if isinstance(n, int) else None for n in grid)
@@ -116,12 +117,12 @@ class RelativePositionEmbedding(BaseLayer):
         if len(grid) != len(entries) or any(map(gt, wanted, entries)):
             built = tuple((size + 1) // 2 for size in entries)
             raise ValueError(
-                f"The position embedding {self.name!r} has entries for "
-                f"{entries} relative positions, of a grid of {built}, and "
-                f"serves that and smaller ones. Received: a grid of {grid}. "
-                "Build the layer for the largest grid first, or at the larger "
-                "size and let `lambdanet_tf.models.load_weights` interpolate; "
-                "or give `scope` an odd number, which serves every size."
+                f"The position embedding {self.name!r} was built for a grid of "
+                f"{built}, and serves only that and smaller ones. Received: a "
+                f"grid of {grid}. Build the layer for the largest grid first, "
+                "or build it for this grid and let "
+                "`lambdanet_tf.models.load_weights` interpolate the table. Or "
+                "set `scope` to an odd number, which serves every size."
             )
         return entries
 

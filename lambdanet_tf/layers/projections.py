@@ -12,7 +12,7 @@ from lambdanet_tf.layers.randomness import Initializers
 
 
 class ProjectionLayer(BaseLayer):
-    """A layer that projects its inputs to queries, keys and values of heads.
+    """A layer that projects its inputs to queries, keys and values.
 
     Subclasses declare `filters`, `num_heads` and `position_embedding`, which is
     a layer or one of `_position_embeddings`.
@@ -34,7 +34,7 @@ class ProjectionLayer(BaseLayer):
         self._initializers = Initializers()
         if self.filters is not None:
             self._divisible(self.filters)
-        # The attribute is the table, if there is one.
+        # The attribute itself will hold the table.
         given = self._position_embedding_argument = self.position_embedding
         is_table = isinstance(given, RelativePositionEmbedding)
         if not is_table and given not in self._position_embeddings:
@@ -54,7 +54,7 @@ class ProjectionLayer(BaseLayer):
         return filters
 
     def _build_projections(self, shapes, units, query_scale=1.0):
-        """Creates and builds `query`, `key` (None without content), `value`."""
+        """Creates and builds `query`, `key` (or None) and `value`."""
         inputs, context = shapes
         self.query = self._projection("query", units[0], inputs, query_scale)
         self.key: Any = None
@@ -63,7 +63,7 @@ class ProjectionLayer(BaseLayer):
         self.value = self._projection("value", units[2], context)
 
     def _projection(self, name, units, shape, scale=1.0):
-        """Returns a Dense without bias; N(0, scale / channels) by default."""
+        """Returns a Dense without bias, N(0, scale / channels) by default."""
         normal = tf.keras.initializers.VarianceScaling(
             scale, "fan_in", "untruncated_normal"
         )
@@ -92,16 +92,16 @@ class ProjectionLayer(BaseLayer):
         )
 
     def _check_shared(self, table, **ours):
-        """Raises a ValueError unless a shared table has our arguments."""
+        """Raises a ValueError unless a shared table fits this layer."""
         given = {name: getattr(table, name) for name in ours}
         if ours != given:
             raise ValueError(
-                "`position_embedding` is shared, and must have this layer's "
-                f"{ours}. Received: {given}."
+                "`position_embedding` must have the same arguments as this "
+                f"layer, because they share it: {ours}. Received: {given}."
             )
 
     def _shared(self, table):
-        """Returns a table of several layers, frozen with this one."""
+        """Returns a shared table, and freezes it with this layer."""
         if not self.trainable:
             table.trainable = False
         return table
@@ -110,8 +110,8 @@ class ProjectionLayer(BaseLayer):
         config = super().get_config()
         argument = self._position_embedding_argument
         if isinstance(argument, RelativePositionEmbedding):
-            # Keras marks an object as shared from its second time on, and
-            # copies what it was given the first time: so, twice.
+            # Keras marks an object as shared from the second call on, and
+            # copies it the first time. So we call it twice.
             tf.keras.layers.serialize(argument)
             argument = tf.keras.layers.serialize(argument)
         config["position_embedding"] = argument

@@ -1,4 +1,4 @@
-"""Random numbers: of weights that start, and of layers that draw."""
+"""Random numbers: initial weights, and layers that draw in training."""
 
 import contextlib
 import threading
@@ -12,12 +12,12 @@ _active = threading.local()
 
 @contextlib.contextmanager
 def random_streams(seed):
-    """Inside, every draw is a function of `seed` and of the layer that draws.
+    """Makes every draw depend on `seed` and on the layer that draws.
 
-    A training step with a seed `(2,)` of its number and its replica draws the
-    same numbers whenever it is repeated. Layers are told apart by the order of
-    their first draw; one that is called twice draws the same numbers twice. The
-    scope counts for the Python thread that enters it.
+    If a training step's seed `(2,)` is its number and its replica, it draws the
+    same numbers whenever it is repeated. Layers are numbered by their first
+    draw; a layer that is called twice draws the same numbers twice. The scope
+    applies to the Python thread that enters it.
     """
     outer = getattr(_active, "streams", None)
     _active.streams = (seed, {})
@@ -30,9 +30,8 @@ def random_streams(seed):
 def uniform(shape, layer):
     """Draws uniform numbers in [0, 1), in float32: a coarser draw is biased.
 
-    Outside `random_streams` they come from TensorFlow's global generator:
-    different for each replica, and the same after
-    `tf.keras.utils.set_random_seed`.
+    Outside `random_streams`, TensorFlow's global generator draws them. They
+    differ between replicas, and `tf.keras.utils.set_random_seed` repeats them.
     """
     streams = getattr(_active, "streams", None)
     if streams is None:
@@ -44,10 +43,10 @@ def uniform(shape, layer):
 
 
 class Initializers:
-    """Gives out initializers, each with numbers of its own.
+    """Returns a different initializer for each weight.
 
-    An instance of Keras draws the same numbers whenever it is called. Here each
-    weight gets a copy, with a seed of its own from the second on.
+    A Keras initializer draws the same numbers at every call. Here each weight
+    gets a copy, and each copy but the first gets another seed.
     """
 
     def __init__(self):
@@ -66,6 +65,6 @@ class Initializers:
             if uses:
                 state = np.random.SeedSequence([abs(seed), uses])
                 config["seed"] = int(state.generate_state(1)[0] >> 1)
-        elif seed is not None:  # No seed, or a generator, which moves on.
+        elif seed is not None:  # It has no seed, or a generator.
             return initializer
         return type(initializer).from_config(config)

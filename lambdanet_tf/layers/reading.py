@@ -1,11 +1,11 @@
-"""What a query of a lambda layer read, as the derivative of its outputs.
+"""How much a query reads from each position: a derivative of its outputs.
 
     Y[b, n, h, v] = sum over m, u of (Wc + Wp)[b, n, h, m, u] V[b, m, v, u]
                     + bias[b, n, h]
 
-Outputs are linear in the values, so that a weight is the derivative of the
-output by the value: Wc with keys alone, Wp with embeddings alone, whatever
-masks, strides and tables are.
+Outputs are linear in the values, so a weight is the derivative of an output by
+a value. With keys only it is Wc, with embeddings only Wp. This holds for all
+masks, strides and tables.
 """
 
 import numpy as np
@@ -17,10 +17,10 @@ from lambdanet_tf import ops
 def reading_of(equation, keys, values, embeddings, places, grids, num_heads):
     """Returns the `ops.Reading` of some queries.
 
-    An output of each query and head has a channel of values for itself, so
-    that one derivative has all weights. The values are zero there, and what
-    remains of the outputs is the bias. The equation is a function of keys,
-    values and embeddings; grids are those of queries and context.
+    Each query and head gets its own channel of values, so that one derivative
+    holds all weights. These values are zero, so the outputs are the bias.
+    `equation` is a function of keys, values and embeddings. `grids` are those
+    of queries and context.
     """
     rows = [int(np.ravel_multi_index(place, grids[0])) for place in places]
     probes = len(rows) * num_heads
@@ -46,7 +46,7 @@ def reading_of(equation, keys, values, embeddings, places, grids, num_heads):
 
 
 def places_of(position, grid):
-    """Returns one index per axis for each query that is looked at."""
+    """Returns one index per axis for each query."""
     if position is None:
         return tuple(np.ndindex(*grid))
     places = np.asarray(position)
@@ -55,7 +55,7 @@ def places_of(position, grid):
     fits = places.dtype.kind in "iu" and places.shape[1:] == (len(grid),)
     if not (fits and places.size and np.all((places >= 0) & (places < grid))):
         raise ValueError(
-            "`position` must be one index per axis of the layer's output, "
-            f"{grid}, or a list of such. Received: position={position!r}."
+            "`position` must be one index per axis of the layer's output of "
+            f"size {grid}, or a list of these. Received: position={position!r}."
         )
     return tuple(tuple(map(int, place)) for place in places)

@@ -23,75 +23,75 @@ from lambdanet_tf.layers.projections import ProjectionLayer
 class RelativeAttention(ContextLayer, ProjectionLayer):
     """Computes multi-head attention with relative positions on any grid.
 
-    The attention that lambda layers are compared with, on the same sequences,
-    images and volumes: global, local (`scope`), or along one axis (`axis`;
-    axial attention is a layer per axis, one after the other). `LambdaLayer`
-    takes its place without attention maps.
+    We compare lambda layers with this attention, on the same sequences, images
+    and volumes. It is global, local (`scope`), or runs along one axis (`axis`);
+    for axial attention, use one layer per axis. `LambdaLayer` replaces it
+    without attention maps.
 
         Q = X Wq / sqrt(k)   K = C Wk   V = C Wv
         S[b, h, n, m] = Q[b, n, h] . (K[b, m, h] + E[n, m])
         Y[b, n, h]    = sum over m of softmax over m (S)[b, h, n, m] V[b, m, h]
 
     X are the inputs, C the context (X by default), k the depth of a head's
-    keys. E depends on m - n alone and is shared by the heads: a learned
-    embedding per axis, added up, or one table of all axes jointly, as lambda
-    layers have. As in Bello et al. (2019), the scale applies to both terms.
-    Nothing follows the heads. Positions outside the map are never attended to.
-    The memory of a local scope is linear in the number of positions.
+    keys. E depends on m - n only, and all heads share it: the sum of a learned
+    embedding per axis, or one table for all axes, as in lambda layers. As in
+    Bello et al. (2019), the scale applies to both terms. There is no output
+    projection. Positions outside the map are never attended to. With a local
+    scope, memory is linear in the number of positions.
 
     The sublayers are attributes: `query`, `key`, `value` (Dense without bias,
     channels head-major), and the tables `position_embedding` or
-    `axis1_embedding` and so on, axes numbered as `axis` is.
+    `axis1_embedding` and so on, numbered like `axis`.
 
     Args:
-        filters: int. Output channels. None: as many as the inputs have. Must
-            be divisible by `num_heads`.
+        filters: int. Output channels, divisible by `num_heads`. None for as
+            many as the inputs have.
         num_heads: int. Attention maps per position.
-        key_dim: int. Depth of a head's queries and keys. None: as many as its
-            values have, `filters / num_heads`.
+        key_dim: int. Depth of a head's queries and keys. None for the depth of
+            its values, `filters / num_heads`.
         scope: None for global attention, an odd int, or one odd int per axis:
-            positions up to `scope // 2` away are seen.
+            a query sees positions up to `scope // 2` away.
         axis: None to attend over all spatial axes at once, or the axis of the
-            inputs along which positions see each other, 1 for height and 2
-            for width of an image. Lines across it do not interact.
-        use_content: bool. Whether scores depend on keys; without, there are
-            none.
+            inputs along which positions see each other: 1 for the height, 2
+            for the width of an image. Parallel lines do not interact.
+        use_content: bool. Whether scores depend on keys. If False, the layer
+            has no keys.
         position_embedding: "per_axis", "joint", None for scores without
             positions, or a `RelativePositionEmbedding` (a joint table) to
             share between layers.
         causal: bool. Whether a position sees only itself and those before it.
-            With one spatial axis, or along `axis`.
-        query_initializer: as `key_initializer` and `value_initializer` any of
-            Keras, or None for N(0, 1 / channels).
-        embeddings_initializer: any of Keras, or None for N(0, 1 / k).
-        kernel_regularizer: of the three projections, as `kernel_constraint`.
-        embeddings_regularizer: of the tables, as `embeddings_constraint`.
+            Needs one spatial axis, or `axis`.
+        query_initializer: any Keras initializer, or None for N(0, 1 /
+            channels); so are `key_initializer` and `value_initializer`.
+        embeddings_initializer: any Keras initializer, or None for N(0, 1 / k).
+        kernel_regularizer: for the three projections, as `kernel_constraint`.
+        embeddings_regularizer: for the tables, as `embeddings_constraint`.
 
     Call arguments:
-        inputs: `(batch, *spatial, channels)`, one to three spatial axes, of
-            any size. Static sizes where attention is global and has
-            positions.
-        context: None for the inputs, or a tensor like them with its own
-            channels: on the same grid, or with any number of positions if
-            attention is global, without positions and not causal.
-        attention_mask: as in `LambdaLayer`; with `axis` the positions are
-            those along it. Forms all pairs; sizes must then be static, unless
+        inputs: `(batch, *spatial, channels)`, one to three spatial axes of
+            any size. If attention is global and has positions, sizes must be
+            static.
+        context: None for the inputs, or a tensor with any number of channels
+            on the same grid. If attention is global, not causal and without
+            positions, the number of positions may also differ.
+        attention_mask: as in `LambdaLayer`, for the positions along `axis` if
+            it is set. It forms all pairs. Sizes must then be static, unless
             attention is global and without positions, or the mask is
             `(batch, 1, m)`.
         context_mask: as in `LambdaLayer`.
         return_attention_scores: bool. Whether to return `(outputs, scores)`.
-            Forms all pairs, of static sizes if the layer has positions or a
-            scope.
+            It forms all pairs, and needs static sizes if the layer has
+            positions or a scope.
 
     Output shape:
         `(batch, *spatial, filters)`, channels head-major, in the compute
-        dtype. Zero where nothing is permitted. The scores are the softmax,
-        `(batch, heads, n, m)`, or `(batch, *other spatial, heads, n, m)` with
-        `axis`: what the values are multiplied by.
+        dtype. Zero where masks permit nothing. The scores are the softmax that
+        multiplies the values: `(batch, heads, n, m)`, or `(batch, *other
+        spatial, heads, n, m)` with `axis`.
 
-    Cost: parameters c h (2 k + v) + r k for c channels and r table entries in
-    all; with m context positions for a query, about 2 n m h (k + v)
-    operations and 8 n m h bytes of scores and weights per example.
+    Cost: c h (2 k + v) + r k parameters for c channels and r table entries in
+    all. If a query sees m positions, about 2 n m h (k + v) operations and
+    8 n m h bytes of scores and weights per example.
 
     Examples:
         >>> images = tf.random.normal([2, 14, 14, 256])
@@ -118,8 +118,8 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         given = self._position_embedding_argument
         if given is None and not self.use_content:
             raise ValueError(
-                "`use_content` cannot be False without a "
-                "`position_embedding`: there would be no scores."
+                "`use_content=False` needs a `position_embedding`, because "
+                "there would be no scores. Received: position_embedding=None."
             )
         shared = isinstance(given, RelativePositionEmbedding)
         self.position_embedding = self._shared(given) if shared else None
@@ -135,7 +135,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         """Depth of a head's queries; known once the layer is built."""
         return self.query.units // self.num_heads
 
-    # A property would be a path of its own in the files of tf_keras.
+    # Not a property, which would add a path to the files of tf_keras.
     def tables(self):
         """Returns the tables of relative positions, once the layer is built."""
         if self.position_embedding is not None:
@@ -152,7 +152,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         self._build_tables(self._attended(inputs_shape[1:-1]), depth)
 
     def _build_tables(self, grid, depth):
-        """Creates the tables of a grid, or checks the one that is shared."""
+        """Creates the tables for a grid, or checks a shared one."""
         scopes = scope_per_axis("scope", self.scope, rank=len(grid))
         normal = tf.keras.initializers.RandomNormal(stddev=depth**-0.5)
         given, self._table_names = self._position_embedding_argument, ()
@@ -186,7 +186,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         context_mask=None,
         return_attention_scores=False,
         mask=None,
-        training=None,  # Keras 2 gives it to every layer
+        training=None,  # Keras 2 passes it to every layer
     ):
         inputs, context, pairs = self._prepared(inputs, context, attention_mask)
         masks = self._masks(inputs, context, mask, context_mask, pairs)
@@ -223,20 +223,20 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         return tables[0] if is_joint else tables or None
 
     def _order(self, x):
-        """Returns all axes, those that attention runs along and depths last."""
+        """Returns the order of axes that ends in `axis` and the channels."""
         rank = len(x.shape)
         others = [i for i in range(rank - 1) if i != self.axis]
         return [*others, self.axis, rank - 1]
 
     def _lines(self, x):
-        """`(batch, *spatial, channels)` -> `(batch of lines, n, channels)`."""
+        """Cuts `(batch, *spatial, c)` into lines, `(batch of lines, n, c)`."""
         if self.axis is None:
             return grids.flatten(x)[0]
         shape = [-1, ops.size(x, self.axis), x.shape[-1]]
         return tf.reshape(tf.transpose(x, self._order(x)), shape)
 
     def _of_lines(self, outputs, inputs):
-        """`(batch of lines, n, heads, v)` -> `(batch, *spatial, filters)`."""
+        """Joins lines `(batch of lines, n, h, v)`: the inverse of `_lines`."""
         if self.axis is None:
             return grids.unflatten(outputs, grids.grid_of(inputs))
         order = self._order(inputs)
@@ -245,14 +245,14 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         return tf.transpose(outputs, [order.index(i) for i in sorted(order)])
 
     def _scores_of_lines(self, scores, inputs):
-        """`(batch of lines, ...)` -> `(batch, *other spatial, ...)`."""
+        """Separates the batch of lines into batch and other spatial axes."""
         if self.axis is None:
             return scores
         lines = [ops.size(inputs, axis) for axis in self._order(inputs)[:-2]]
         return tf.reshape(scores, [*lines, *tf.unstack(tf.shape(scores))[1:]])
 
     def _masks(self, inputs, context, mask, context_mask, pairs):
-        """Returns the masks of a call, or of a batch of lines along `axis`."""
+        """Returns the masks of a call, of lines if `axis` is set."""
         given = inputs, context, mask, context_mask
         if self.axis is None:
             return ops.Masks.of_call(*given, pairs, self.causal)
@@ -274,7 +274,7 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         return ops.Masks.of(query, real, pairs, self.causal, lines)
 
     def _geometry(self, grid):
-        """Returns what a query sees of a grid; None where it is everything."""
+        """Returns what a query sees of a grid, or None if it sees all."""
         entries = scope_per_axis("scope", self.scope, rank=len(grid))
         if self.position_embedding is not None:
             entries = self.position_embedding.entries_for(grid)

@@ -1,4 +1,4 @@
-"""Squeeze-and-excitation: a gate per channel, from the whole map."""
+"""Squeeze-and-excitation: a gate per channel, computed from the map."""
 
 from typing import Any
 
@@ -18,19 +18,19 @@ from lambdanet_tf.layers.randomness import Initializers
 class SqueezeExcite(BaseLayer):
     """Multiplies each channel by a gate computed from the mean of the map.
 
-    With z the mean of the inputs over positions, the output is
-    inputs * sigmoid(W2 act(W1 z + b1) + b2). Under half precisions the gate is
-    computed in float32.
+    If z is the mean of the inputs over positions, the output is
+    inputs * sigmoid(W2 act(W1 z + b1) + b2). With half precisions, the layer
+    computes the gate in float32.
 
     Args:
-        ratio: float in [0, 1]. Units of the first dense layer, in channels;
-            rounded down, at least one.
+        ratio: float in [0, 1]. The first dense layer has `ratio * channels`
+            units, rounded down, but at least one.
         activation: name or callable, after the first dense layer.
-        kernel_initializer: of both kernels.
-        kernel_regularizer: of both kernels.
+        kernel_initializer: for both kernels.
+        kernel_regularizer: for both kernels.
 
     Input shape:
-        `(batch, *spatial, channels)`, sizes may be unknown.
+        `(batch, *spatial, channels)`; sizes may be unknown.
 
     Reference: [Hu et al., 2018](https://arxiv.org/abs/1709.01507).
     """
@@ -65,7 +65,7 @@ class SqueezeExcite(BaseLayer):
     def call(self, inputs):
         inputs = grids.as_built(inputs, self._static_shape, self)
         axes = list(range(1, inputs.shape.rank - 1))
-        # The mean, and the gradient of a gate, are sums over the map.
+        # The mean and the gradient of a gate are sums over the map.
         wide = tf.cast(inputs, ops.accumulation_dtype(inputs.dtype))
         gates = tf.reduce_mean(wide, axes)  # (batch, channels)
         for dense in (self.reduce, self.expand):
@@ -80,7 +80,7 @@ class SqueezeExcite(BaseLayer):
 
 
 def _apply(dense, x):
-    """Calls a Dense layer; the sums over examples of its gradients are wide."""
+    """Calls a Dense layer in float32, so that its gradients sum in it, too."""
     is_wide = tf.as_dtype(dense.compute_dtype).size >= 4
     if is_wide or getattr(dense, "quantization_mode", None):
         return dense(x)

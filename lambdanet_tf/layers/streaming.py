@@ -1,4 +1,4 @@
-"""Causal lambda layers called piece by piece, with a state."""
+"""Causal lambda layers that process a sequence piece by piece."""
 
 import tensorflow as tf
 
@@ -12,9 +12,8 @@ from lambdanet_tf.layers.lambda_base import LambdaBase
 class StreamingLambda(LambdaBase):
     """Adds `initial_state` and `step` to the base of lambda layers.
 
-    Subclasses say in `causal` whether they stream, and in `_causal_window`
-    what their queries see: the entries of the table that lie at or before the
-    query, the stride and the dilation.
+    Subclasses stream if `causal` is set. Their `_causal_window` returns how
+    many table entries lie at or before the query, the stride and the dilation.
     """
 
     def state_spec(
@@ -26,18 +25,17 @@ class StreamingLambda(LambdaBase):
             batch_size: int, or None if it varies.
 
         Returns:
-            From name to specification. The content part has "content",
-            `(batch, key_dim, intra_depth, value_dim)`; "key_sum" and
-            "key_maximum", `(batch, key_dim, intra_depth)`, with softmax, and
-            "key_sum" with l2. The position part has the last "values",
+            A dictionary of specifications. The content part has "content",
+            `(batch, key_dim, intra_depth, value_dim)`. With softmax it also
+            has "key_sum" and "key_maximum", `(batch, key_dim, intra_depth)`;
+            with l2, "key_sum". The position part has the latest "values",
             `(batch, (p - 1) * dilation, value_dim, intra_depth)` in the
-            compute dtype, with p entries for the query and its past: `scope //
-            2 + 1` in `LambdaLayer`, `kernel_size` in `LambdaConv`. No size
-            depends on how many positions were seen.
+            compute dtype. p is `scope // 2 + 1` in `LambdaLayer` and
+            `kernel_size` in `LambdaConv`. The state does not grow.
 
         Raises:
-            ValueError: if the layer is not causal, or needs all of its past: a
-                global or explicit position part.
+            ValueError: if the layer is not causal, or if its position part is
+                global or explicit and so needs all of its past.
         """
         self._check_streams()
         spec = {}
@@ -60,7 +58,7 @@ class StreamingLambda(LambdaBase):
     def initial_state(
         self, batch_size: int | tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Creates the state of sequences of which nothing was seen yet.
+        """Creates the state of sequences before their first position.
 
         Args:
             batch_size: int or scalar tensor. Number of sequences.
@@ -76,22 +74,22 @@ class StreamingLambda(LambdaBase):
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Computes the outputs of the next positions, in inference.
 
-        Equal to the outputs that a call on the whole sequence, with
-        `training=False`, has at these positions.
+        They equal the outputs of a call on the whole sequence with
+        `training=False`.
 
         Args:
-            inputs: `(batch, n, channels)`: one or several new positions, a
+            inputs: `(batch, n, channels)`: one or more new positions, a
                 multiple of `strides`.
-            state: of the positions before, from `initial_state` or a step.
-            mask: None or boolean `(batch, n)`; False = padding, which later
+            state: the state from `initial_state` or the previous step.
+            mask: None or boolean `(batch, n)`. False is padding, which later
                 positions do not see.
 
         Returns:
             `(batch, n / strides, filters)`, and the next state.
 
         Raises:
-            ValueError: if the layer does not stream, or the inputs or the state
-                do not fit.
+            ValueError: if the layer does not stream, or if the inputs or the
+                state do not fit.
         """
         mask = with_keras_masks(inputs, {"mask": mask})["mask"]
         inputs = tf.cast(inputs, self.compute_dtype)
@@ -113,7 +111,7 @@ class StreamingLambda(LambdaBase):
         return grids.unflatten(outputs, [ops.size(outputs, 1)]), state
 
     def _window(self):
-        """Returns how many values before the new positions are kept."""
+        """Returns how many earlier values the state keeps."""
         taps, _, dilation = self._causal_window()
         return (taps - 1) * dilation if self.use_position else 0
 
@@ -124,14 +122,14 @@ class StreamingLambda(LambdaBase):
             part.is_compatible_with(state[name]) for name, part in spec.items()
         ):
             raise ValueError(
-                f"`state` must come from this layer and batch: {spec}. "
-                f"Received: {state}."
+                "`state` must come from `initial_state` or `step` of this "
+                f"layer, for the same batch size: {spec}. Received: {state}."
             )
-        message = "`inputs` of a step must have a multiple of `strides`"
+        message = "the length of `inputs` must be a multiple of `strides`"
         length, known = ops.size(inputs, 1), inputs.shape[1] is not None
         if known and length % stride:
             raise ValueError(
-                f"{message}, {stride}, positions. Received: {length}."
+                f"In a step, {message}={stride}. Received: {length} positions."
             )
         if not known and stride > 1:
             tf.debugging.Assert(length % stride == 0, [message, length])
@@ -141,14 +139,14 @@ class StreamingLambda(LambdaBase):
         why = ""
         if not self.causal:
             why = (
-                "its outputs depend on positions that come later. "
-                "`LambdaLayer` needs causal=True, `LambdaConv` padding='causal'"
+                "its outputs depend on later positions. Set causal=True in "
+                "`LambdaLayer`, or padding='causal' in `LambdaConv`"
             )
         elif self.use_position and not is_local:
             why = (
-                "every position that was ever seen keeps its own embedding, "
-                "and the state would grow. Give `scope` an odd number, without "
-                "position_embedding='explicit', or give use_position=False"
+                "its state would grow, because each past position has its own "
+                "embedding. Set `scope` to an odd number, without "
+                "position_embedding='explicit', or set use_position=False"
             )
         if why:
             raise ValueError(f"Layer {self.name!r} cannot stream: {why}.")

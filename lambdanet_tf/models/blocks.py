@@ -1,10 +1,10 @@
-"""Residual blocks: bottlenecks with something in their middle.
+"""Residual blocks: bottlenecks with a layer of choice in the middle.
 
-Layer names are an address book that saved weights rely on:
-`stem_conv{1..}`, `stage{2..}_block{1..}_{conv1|MIDDLE|conv3|se}`,
-`stage{2..}_block{1..}_shortcut`, and `predictions` (in `network.py`); a
-normalization has its layer's name and `_norm`. MIDDLE is the name of a layer
-in `MIDDLES`.
+Saved weights rely on the names of layers: `stem_conv{1..}`,
+`stage{2..}_block{1..}_{conv1|MIDDLE|conv3|se}`,
+`stage{2..}_block{1..}_shortcut`, and `predictions` (in `network.py`). MIDDLE is
+a name of `MIDDLES`. The name of a normalization is its layer's name and
+`_norm`.
 """
 
 import dataclasses
@@ -81,7 +81,7 @@ def convolution(x, name, block):
 
 
 def lambda_layer(x, name, block):
-    """Applies a lambda layer, then average pooling where it strides."""
+    """Applies a lambda layer, then average pooling if the block strides."""
     spec = block.spec
     x = LambdaLayer(
         filters=block.width,
@@ -95,7 +95,7 @@ def lambda_layer(x, name, block):
 
 
 def global_attention(x, name, block):
-    """Applies attention over the map, then pooling where it strides."""
+    """Applies attention over the map, then pooling if the block strides."""
     x = _attention(x, block.width, name, block)
     return _pool_norm(x, name, block)
 
@@ -117,10 +117,10 @@ def axial_attention(x, name, block):
 
 
 def parallel_attention(x, name, block):
-    """Applies a convolution for most channels, attention for the others.
+    """Computes most channels by a convolution, the others by attention.
 
-    The attention-augmented convolution of Bello et al. (2019), section 3.2,
-    whose heads a 1x1 convolution mixes.
+    This is the attention-augmented convolution of Bello et al. (2019), section
+    3.2; a 1x1 convolution mixes its heads.
     """
     spec, layers, width = block.spec, block.layers, block.width
     heads, prefix = spec.attention_heads, f"{block.name}_parallel"
@@ -155,10 +155,10 @@ def _pool_norm(x, name, block):
 
 
 class Middle(NamedTuple):
-    """What stands in the middle of a block."""
+    """The middle layer of a block."""
 
-    layer: str  # its name behind the block's
-    function: Callable  # of a map, the layer's whole name and the `Block`
+    layer: str  # the end of its name
+    function: Callable  # of a map, the layer's full name and the `Block`
 
 
 # By the letters of `specs.LETTERS`.

@@ -1,8 +1,8 @@
 """The networks by name, in the manner of `keras.applications`.
 
-Each is a value of `lambdanet_tf.specs.PRESETS`. All take the arguments of
+Each builds a network of `lambdanet_tf.specs.PRESETS`. All take the arguments of
 `lambdanet_tf.models.Network`, by position or by name, and every attribute of
-their spec by keyword, as `inspect.signature` and `help` show them.
+their spec by keyword; `help` lists them.
 """
 
 from typing import Any
@@ -31,16 +31,16 @@ def build(name: str, **arguments: Any) -> tf.keras.Model:
 
     Args:
         name: one of `names()`.
-        **arguments: of the builder of that name; lists, as JSON has them,
-            count as tuples.
+        **arguments: arguments of that builder. A list, as in JSON, counts as
+            a tuple.
 
     Raises:
-        ValueError: if there is no such network, or it has no such argument.
+        ValueError: if there is no such network or argument.
     """
     if name not in names():
         raise ValueError(
             f"`name` must be a network of lambdanet_tf.models. Received: "
-            f"{name!r}.{did_you_mean(str(name), names())} There are: "
+            f"{name!r}.{did_you_mean(str(name), names())} The networks are: "
             f"{', '.join(names())}."
         )
     arguments = {
@@ -178,24 +178,24 @@ def ResNetRS420(**arguments):
 
 @named(ResNet)
 def ResNet50(*, pattern=None, **arguments):
-    """Builds ResNet-50, any stage with lambda or attention layers.
+    """Builds ResNet-50, with lambda or attention layers in any stage.
 
-    The networks of Tables 3, 4 and 8 to 12. 25,557,032 parameters; images
-    of 224 pixels; feature maps "c2" to "c5".
+    These are the networks of Tables 3, 4 and 8 to 12: 25,557,032 parameters,
+    images of 224 pixels, feature maps "c2" to "c5".
 
     Args:
         pattern: a letter for each of c2 to c5: C for convolutions, L for
             lambda layers, A, S and X for global, local and axial attention, P
             for convolutions in parallel with global attention. None for
-            "CCCC", or for the `stages` among the arguments, a letter per block.
-        **arguments: of `lambdanet_tf.models.ResNet`.
+            "CCCC", or if you pass `stages` with one letter per block.
+        **arguments: as in `lambdanet_tf.models.ResNet`.
 
     Raises:
-        ValueError: if both `pattern` and `stages` are given, and as `ResNet`.
+        ValueError: as in `ResNet`, and if both `pattern` and `stages` are set.
     """
     if pattern is not None and "stages" in arguments:
         raise ValueError(
-            "`pattern` and `stages` both say what the blocks are; give one. "
+            "Pass only one of `pattern` and `stages`: both define the blocks. "
             f"Received: pattern={pattern!r}, stages={arguments['stages']!r}."
         )
     if pattern is not None:
@@ -219,7 +219,7 @@ def LambdaResNetSmall(*, input_shape=_GRAY_8, classes=10, **arguments):
 
 @named(ResNet)
 def LambdaResNetSmall28(*, input_shape=_GRAY_28, classes=10, **arguments):
-    """Builds a hybrid for MNIST's images: 426,090 parameters; 28 px."""
+    """Builds a hybrid for MNIST images: 426,090 parameters; 28 px."""
     if input_shape is _GRAY_28 and arguments.get("input_tensor") is not None:
         input_shape = None
     return ResNet(

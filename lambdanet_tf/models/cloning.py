@@ -16,16 +16,16 @@ from lambdanet_tf.models.graph import operation_of
 
 
 def check_functional(model: Any) -> None:
-    """Raises a ValueError unless the layers of a model are known as a graph."""
+    """Raises a ValueError unless a model is functional."""
     try:
         is_functional = bool(model.inputs) and not has_own_call(model)
-    except (AttributeError, ValueError):  # As Keras 3 says it.
+    except (AttributeError, ValueError):  # Raised by Keras 3.
         is_functional = False
     if not is_functional:
         raise ValueError(
-            "`model` must be a functional model of `tf.keras`, whose layers "
-            f"are known as a graph. Received: {model!r}. Wrap a model of your "
-            "own: `images = tf.keras.Input((height, width, channels))`, then "
+            "`model` must be a functional model of `tf.keras`. Received: "
+            f"{model!r}. To convert a subclassed model, write `images = "
+            "tf.keras.Input((height, width, channels))`, then "
             "`tf.keras.Model(images, model.call(images))`."
         )
 
@@ -35,18 +35,18 @@ def clone_network(
     input_tensors: Any = None,
     clone_layer: Callable | None = None,
 ) -> tf.keras.Model:
-    """Copies a network, with new weights, sharing embeddings as it does.
+    """Copies a network with new weights, and preserves shared embeddings.
 
-    `tf.keras.models.clone_model` gives each layer a table of its own.
+    (`tf.keras.models.clone_model` gives each layer its own table.)
 
     Args:
         model: a functional model.
-        input_tensors: Keras tensors to build on, of another size for instance,
+        input_tensors: Keras tensors to build on, for example of another size,
             in the model's order; None for inputs like the model's.
         clone_layer: function of a layer and its config that returns its copy;
-            None for the same layer. The config of a layer that shares its table
-            holds the copy of that table. Models inside the network are copied
-            as they are.
+            None for an identical layer. If the layer shares a table, the config
+            holds the copy of that table. The function is not called for layers
+            of nested models.
 
     Raises:
         ValueError: if the model is not functional.
@@ -55,7 +55,7 @@ def clone_network(
     tables, copies = {}, {}
 
     def copy_of(layer, path, *_):
-        # Keras 3 makes no `Lambda` anew from its configuration.
+        # Keras 3 cannot create a `Lambda` from its configuration.
         is_lambda = isinstance(layer, tf.keras.layers.Lambda)
         if clone_layer is not None and not path and not is_lambda:
             return clone_layer(layer, config_with_table(layer, tables))
@@ -75,12 +75,12 @@ def rebuild(
     input_tensors: Any = None,
     path: str = "",
 ) -> tf.keras.Model:
-    """Makes a functional model anew, and the models inside.
+    """Builds a functional model again, including nested models.
 
-    `successor` is a function of a layer, the names of the models inside `model`
-    that hold it ("backbone/"), and the new arguments of its first call, a tuple
-    and a dictionary. It returns what is called in the layer's place; `copies`
-    keeps that by the `id` of the layer.
+    `successor` returns the replacement of a layer. It is a function of the
+    layer, the path of the nested models that contain it ("backbone/"), and the
+    new arguments of its first call, a tuple and a dictionary. `copies` keeps
+    the replacement by the `id` of the layer.
     """
     graph, tensors = graph_of(model), {}
 
@@ -109,12 +109,12 @@ def rebuild(
 def copied(layer: Any, tables: dict[int, Any]) -> Any:
     """Returns a new layer of the same class, by its config."""
     if isinstance(layer, tf.keras.layers.Lambda):
-        return layer  # Keras makes none of a config.
+        return layer  # Keras cannot create one from a config.
     return type(layer).from_config(config_with_table(layer, tables))
 
 
 def config_with_table(layer: Any, tables: dict[int, Any]) -> dict[str, Any]:
-    """Returns a layer's config, with the copy from `tables` of its table."""
+    """Returns a layer's config, with a copy of its table from `tables`."""
     config = layer.get_config()
     if isinstance(config.get("position_embedding"), dict):
         table = layer.position_embedding

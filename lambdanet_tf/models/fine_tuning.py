@@ -1,4 +1,4 @@
-"""Fine-tuning: freeze the lower parts of a network, from the stem on."""
+"""Fine-tuning: freezes the first parts of a network, from the stem on."""
 
 import re
 from collections.abc import Iterator
@@ -13,18 +13,18 @@ _PART = re.compile(r"(stem|stage\d+)_")
 def freeze(
     model: tf.keras.Model, up_to: str | None, normalization: bool = False
 ) -> None:
-    """Freezes the parts of a network up to one; the others will be trained.
+    """Freezes the parts of a network up to one, and unfreezes the others.
 
-    Frozen layers keep their weights and their statistics: their batch
-    normalizations work as in inference. Compile the model afterwards.
+    Frozen layers keep their weights and statistics: their batch normalizations
+    work as in inference. Compile the model afterwards.
 
     Args:
-        model: a network of `lambdanet_tf.models`, or a model around one.
+        model: a network of `lambdanet_tf.models`, or a model that contains one.
         up_to: the last part to freeze, such as "stem" or "stage4"; None
             freezes no part.
-        normalization: whether every batch normalization is frozen, too, also
-            those inside lambda layers, which are not in `model.layers`. Any
-            model will do, then, if `up_to` is None.
+        normalization: whether to freeze every batch normalization, too, also
+            those inside lambda layers, which `model.layers` does not list. If
+            `up_to` is None, this works for any model.
 
     Raises:
         ValueError: if the network has no such part.
@@ -33,10 +33,10 @@ def freeze(
     parts = list(dict.fromkeys(part for _, part in layers if part))
     if up_to is not None and up_to not in parts:
         raise ValueError(
-            f"`up_to` must be None or a part of {model.name!r}, by which its "
-            "layers' names begin as in 'stage4_block1_conv1': "
-            f"{', '.join(parts) or 'it has none'}. Received: up_to={up_to!r}. "
-            "Freeze another model by `layer.trainable = False`."
+            f"`up_to` must be None or a part of {model.name!r}: "
+            f"{', '.join(parts) or 'it has none'}. (Layers such as "
+            f"'stage4_block1_conv1' form a part.) Received: up_to={up_to!r}. "
+            "To freeze another model, set `layer.trainable = False`."
         )
     _set_trainable(model, True)
     frozen = parts[: parts.index(up_to) + 1] if up_to is not None else ()
@@ -49,13 +49,13 @@ def freeze(
 
 
 def _set_trainable(layer, value):
-    """Sets a layer and all inside; Keras 3 skips what has the value itself."""
+    """Sets a layer and all inner ones; Keras 3 skips an unchanged layer."""
     layer.trainable = not value
     layer.trainable = value
 
 
 def _layers(model) -> Iterator[tuple]:
-    """Yields every layer, also of models inside, and its part, if any."""
+    """Yields every layer, also in nested models, and its part or None."""
     for layer in model.layers:
         wraps = isinstance(layer, tf.keras.layers.Wrapper)
         inner = layer.layer if wraps else layer

@@ -1,6 +1,6 @@
-"""The calls that a functional model consists of.
+"""The graph of calls of a functional model.
 
-No public name of either Keras tells of them. The private ones stand here.
+Neither Keras has a public API for it, so only this file uses private names.
 """
 
 import collections
@@ -19,7 +19,7 @@ def graph_of(model):
 
 
 def is_graph(layer):
-    """Returns whether a layer is a model whose layers are known as a graph."""
+    """Returns whether a layer is a functional model."""
     return (
         isinstance(layer, tf.keras.Model)
         and hasattr(graph_of(layer), "_nodes_by_depth")
@@ -28,14 +28,14 @@ def is_graph(layer):
 
 
 def has_own_call(model):
-    """Returns whether a model computes by a `call` that is not Keras'."""
+    """Returns whether a model defines its own `call`."""
     own = next(x for x in type(model).__mro__ if "call" in vars(x))
     packages = [x.__module__.split(".")[0] for x in (own, tf.keras.Model)]
     return packages[0] != packages[1]
 
 
 def nodes(graph):
-    """Yields the calls that a graph consists of, each after what it needs."""
+    """Yields the calls of a graph, each after the calls that it needs."""
     for node in _with_inputs(graph):
         if not node.is_input and operation_of(node) is not None:
             yield node
@@ -50,7 +50,8 @@ def _with_inputs(graph):
 def calls(model):
     """Yields the calls of a functional model: a name, the layer and the node.
 
-    A name is that of the layer; its second call is `<name>_call2`.
+    The name is the layer's name; the name of its second call is
+    `<name>_call2`.
     """
     counts = collections.Counter()
     for node in nodes(graph_of(model)):
@@ -66,11 +67,11 @@ def walk(model, inputs, call):
 
     Args:
         model: the model.
-        inputs: its inputs, nested as they may be.
-        call: function of the name of a call, its layer and `arguments`, which
-            returns the outputs. `arguments(change)` returns the arguments, a
-            tuple and a dictionary, with `change` applied to every tensor that
-            the model computed.
+        inputs: its inputs, in any nested structure.
+        call: function of a call's name, its layer and `arguments` that returns
+            the outputs. `arguments(change)` returns the arguments, a tuple and
+            a dictionary, after it applies `change` to every tensor that the
+            model computed.
     """
     graph, values = graph_of(model), {}
     flat = tf.nest.flatten(inputs)
@@ -99,7 +100,7 @@ def operation_of(node):
 def arguments_of(node):
     """Returns the arguments of a call: a tuple, and a dictionary."""
     if KERAS_3:
-        # Keras adds masks of the tensors, which come with new ones anyway.
+        # Keras adds the masks of these tensors; new tensors have their own.
         args, kwargs = tuple(node.arguments.args), node.arguments.kwargs
         masks = [keras_mask(x) for x in tf.nest.flatten((args, kwargs))]
         given = {
@@ -121,12 +122,12 @@ def named_arguments(layer, args, kwargs) -> dict[Any, Any]:
     try:
         bound = inspect.signature(layer.call).bind(*args, **kwargs)
         return dict(bound.arguments)
-    except TypeError:  # of arguments that `__call__` takes for itself
+    except TypeError:  # Only `__call__` takes some of the arguments.
         return dict(enumerate(args)) | kwargs
 
 
 def is_symbolic(x):
-    """Returns whether something is a Keras tensor."""
+    """Returns whether x is a Keras tensor."""
     return hasattr(x, "_keras_history")
 
 
@@ -136,7 +137,7 @@ def symbolic(arguments):
 
 
 def input_like(x):
-    """Returns a new input of a model, like one that there is."""
+    """Returns a new input tensor like x."""
     layer = x._keras_history[0]
     return type(layer).from_config(layer.get_config()).output
 

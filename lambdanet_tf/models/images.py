@@ -17,8 +17,8 @@ PREPROCESSING = "preprocessing"  # The layer that normalizes images.
 def rescaling(channels, spec=None):
     """Returns the layer that normalizes pixels, in float32 under any policy.
 
-    Color images are normalized by a spec's mean and deviation, by default
-    ImageNet's; images of another number of channels are scaled to [-1, 1].
+    It normalizes color images by the spec's mean and deviation, by default
+    ImageNet's. It scales images with other channels to [-1, 1].
     """
     scale, offset = [1 / 127.5] * channels, [-1.0] * channels
     if channels == 3:
@@ -34,33 +34,33 @@ def rescaling(channels, spec=None):
 def preprocess_input(images, data_format=None, *, include_preprocessing=True):
     """Returns images as a network takes them: by default unchanged.
 
-    The networks take pixels in [0, 255] and normalize them inside, as
-    EfficientNet and ConvNeXt of `keras.applications` do. The function is here
-    because code for `keras.applications` calls it. It warns of arrays that
-    seem to be scaled to [0, 1].
+    The networks take pixels in [0, 255] and normalize them themselves, as
+    EfficientNet and ConvNeXt of `keras.applications` do. This function exists
+    because code for `keras.applications` calls it. It warns if an array seems
+    to be scaled to [0, 1].
 
     Args:
         images: array, tensor or Keras tensor of pixels in [0, 255], channels
             last.
         data_format: None or "channels_last".
-        include_preprocessing: as the network was built. If False, color images
-            are returned with zero mean and unit variance over ImageNet, images
-            with another number of channels in [-1, 1].
+        include_preprocessing: the value that you built the network with. If
+            False, the function normalizes color images to zero mean and unit
+            variance over ImageNet, and scales other images to [-1, 1].
 
     Returns:
-        `images` itself; without preprocessing in the network a float32 tensor
+        `images` itself, or with `include_preprocessing=False` a float32 tensor
         of the same shape.
 
     Raises:
-        ValueError: if `data_format` is another.
+        ValueError: if `data_format` has another value.
     """
     one_of("data_format", data_format, (None, "channels_last"))
     if isinstance(images, np.ndarray | tf.Tensor) and tf.executing_eagerly():
         values = np.asarray(images)
         if values.dtype.kind == "f" and values.size and 0 < values.max() <= 1:
             warnings.warn(
-                "The images seem to be scaled to [0, 1]. The networks take "
-                "pixels in [0, 255].",
+                "The images seem to be scaled to [0, 1], but the networks "
+                "expect pixels in [0, 255]: multiply them by 255.",
                 stacklevel=2,
             )
     if include_preprocessing:
@@ -70,7 +70,7 @@ def preprocess_input(images, data_format=None, *, include_preprocessing=True):
 
 
 def decode_predictions(predictions, top=5, class_names=None):
-    """Returns the likeliest classes of each example, with their scores.
+    """Returns the most likely classes of each example, with their scores.
 
     Args:
         predictions: array `(batch, classes)` of scores.
@@ -78,15 +78,16 @@ def decode_predictions(predictions, top=5, class_names=None):
         class_names: a name per class; None for the 1000 classes of ImageNet.
 
     Returns:
-        Per example a list of (class index, class name, score), best first.
+        For each example, a list of (class index, class name, score), best
+        first.
 
     Raises:
-        ValueError: if the numbers of classes disagree.
+        ValueError: if the numbers of classes differ.
     """
     predictions = tf.convert_to_tensor(predictions)
     if predictions.shape.rank != 2:
         raise ValueError(
-            "`predictions` must be (batch, classes). Received: shape "
+            "`predictions` must have the shape (batch, classes). Received: "
             f"{tuple(predictions.shape)}."
         )
     classes = predictions.shape[-1]
@@ -94,8 +95,8 @@ def decode_predictions(predictions, top=5, class_names=None):
         class_names = _imagenet_names(classes)
     if len(class_names) != classes:
         raise ValueError(
-            f"`class_names` must hold {classes} names, one per class. "
-            f"Received: {len(class_names)}."
+            f"`class_names` must contain {classes} names, one per class of "
+            f"`predictions`. Received: {len(class_names)} names."
         )
     scores, indices = tf.math.top_k(predictions, min(top, classes))
     return [
@@ -113,8 +114,8 @@ def _imagenet_names(classes):
     """Returns the names of ImageNet's classes, such as `golden_retriever`."""
     if classes != 1000:
         raise ValueError(
-            "`class_names` can be left out only for the 1000 classes of "
-            f"ImageNet. Received: predictions of {classes} classes."
+            "Pass `class_names`: only the 1000 classes of ImageNet have names "
+            f"by default. Received: predictions of {classes} classes."
         )
     path = pathlib.Path(__file__).parent / "imagenet_classes.txt"
     lines = path.read_text(encoding="utf-8").splitlines()

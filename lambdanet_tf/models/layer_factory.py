@@ -1,4 +1,4 @@
-"""Layers of all blocks: convolution, normalization, pooling."""
+"""The layers that all blocks use: convolution, normalization, pooling."""
 
 import dataclasses
 from typing import Any
@@ -16,7 +16,7 @@ from lambdanet_tf.layers.randomness import Initializers
 
 @dataclasses.dataclass(frozen=True)
 class LayerFactory:
-    """Makes the layers of one network, with what they have in common."""
+    """Makes the layers of one network, with their common arguments."""
 
     spec: specs.ResNetSpec | specs.MobileNetSpec
     initializer: Any
@@ -50,7 +50,7 @@ class LayerFactory:
         return self._initializers(self.initializer)
 
     def conv(self, x, filters, kernel_size, name, strides=1):
-        """Applies a convolution; depthwise if `filters` is None."""
+        """Applies a convolution, depthwise if `filters` is None."""
         padding = "same"
         if self.spec.padding == "symmetric" and strides > 1 and kernel_size > 1:
             margin = kernel_size // 2
@@ -99,16 +99,16 @@ class LayerFactory:
         return tf.keras.layers.Activation(self.spec.activation, name=name)(x)
 
     def max_pool(self, x, name):
-        """Applies 3x3 max pooling of stride 2; padding never wins."""
+        """Applies 3x3 max pooling of stride 2; padding is never the maximum."""
         if self.spec.padding == "same":
             return tf.keras.layers.MaxPooling2D(3, 2, "same", name=name)(x)
-        # With stride 1 "same" is symmetric: pool densely, keep every second.
+        # "same" is symmetric with stride 1: pool densely, then subsample.
         x = tf.keras.layers.MaxPooling2D(3, 1, "same", name=f"{name}_dense")(x)
         return tf.keras.layers.MaxPooling2D(1, 2, name=name)(x)
 
 
 def average_pool(x, window, strides, name):
-    """Applies average pooling where something strides."""
+    """Applies average pooling if strides are above 1."""
     if strides == 1:
         return x
     return tf.keras.layers.AveragePooling2D(

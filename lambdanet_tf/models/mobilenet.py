@@ -9,18 +9,19 @@ from lambdanet_tf.models.signature import with_spec
 
 @with_spec(Network)
 def MobileNet(spec, **arguments):
-    """Builds a MobileNetV2 with any inverted bottlenecks as lambda blocks.
+    """Builds a MobileNetV2 in which any block can be a lambda block.
 
-    A lambda block keeps its input's channels inside and has a 5x5 lambda
-    convolution in place of the depthwise one. Any attribute of the spec can be
-    changed by keyword, for instance `MobileNetV2(lambda_blocks=(10, 16))`.
+    A lambda block does not expand its channels, and replaces the depthwise
+    convolution by a 5x5 lambda convolution. You can change any attribute of the
+    spec by keyword, for example `MobileNetV2(lambda_blocks=(10, 16))`.
 
-    Feature maps: `"c1"` to `"c5"` (strides 2 to 32), and `"head"`, which the
-    classifier sees. Height and width can be None.
+    The feature maps are `"c1"` to `"c5"` (strides 2 to 32), and `"head"`, the
+    input of the classifier. Height and width can be None.
 
     Args:
         spec: `MobileNetSpec`, the network.
-        **arguments: of `lambdanet_tf.models.Network`, as are errors and model.
+        **arguments: as in `lambdanet_tf.models.Network`, which also describes
+            the result and the errors.
 
     Reference: [Sandler et al., 2018](https://arxiv.org/abs/1801.04381).
     """
@@ -50,7 +51,7 @@ def feature_maps(x, spec, layers):
 
 
 def inverted_bottleneck(x, row, spec, layers, name, strides, is_lambda):
-    """Expand, depthwise 3x3 convolution or lambda convolution, project."""
+    """Applies an inverted bottleneck: expands, convolves, projects."""
     inputs, channels = x, x.shape[-1]
     expansion = 1 if is_lambda else row.expansion
     if is_lambda or expansion > 1:

@@ -1,4 +1,4 @@
-"""Networks: images in, feature maps, a head, and the arguments of all."""
+"""Networks: images, feature maps and a head, with the common arguments."""
 
 import inspect
 from typing import Any
@@ -37,61 +37,58 @@ def Network(
     use_sync_bn=False,
     **changes: Any,
 ) -> tf.keras.Model:
-    """Builds the network of a spec and of a function that makes its maps.
+    """Builds a network from a spec and a function that makes feature maps.
 
     Args:
         spec: `ResNetSpec` or `MobileNetSpec`.
         feature_maps: function of preprocessed images, the changed spec and a
             `LayerFactory` that returns maps by name, in order; the classifier
-            sees the last one.
+            uses the last one.
         include_top: bool. Whether to end in a classifier.
-        weights: None; "imagenet" for published weights, of the networks that
-            have them, fetched once into Keras' cache; "fashion_mnist" for
-            those of `LambdaResNetSmall28`, a file of the release; or a path:
-            of an `.npz` file or a run folder as `load_weights` takes it, or of
-            a `.safetensors` file of timm. A published classifier is left out
-            where `classes` is another number. Other image sizes: see
-            `load_initial` in `lambdanet_tf.models.pretrained`.
+        weights: None; "imagenet" for published weights, if the network has
+            any (Keras caches the download); "fashion_mnist" for the weights of
+            `LambdaResNetSmall28` that this package includes; or a path to an
+            `.npz` file, a run folder or a `.safetensors` file of timm. If
+            `classes` differs, a published classifier is not loaded. For other
+            image sizes, see `lambdanet_tf.models.load_weights`.
         input_tensor: None, or a Keras tensor of images to build on.
         input_shape: (height, width, channels); None for the recommended size
-            and 3 channels. Height and width can be None, and the network takes
-            images of any size, unless a layer is global: those are lambda
-            layers with `scope=None` and the attention of most kinds.
+            and 3 channels. If height and width are None, the network takes
+            images of any size. That excludes global layers: lambda layers
+            with `scope=None` and most kinds of attention.
         pooling: without a classifier, None for the last map, `"avg"` or
             `"max"` for its mean or maximum over positions.
         classes: int. Number of classes.
         classifier_activation: str, callable or None. None returns logits.
-            Always float32, also under mixed precision.
-        name: of the model; None for the spec's.
+            The output is always float32.
+        name: the model's name; None for the spec's.
         include_preprocessing: whether the model normalizes images in [0, 255]
-            itself. If not, it takes what `preprocess_input` returns with the
-            same argument.
+            itself. If False, pass it the result of `preprocess_input` with
+            the same argument.
         endpoints: None, or names of maps. The model then returns a dictionary
-            of these feature maps, for a detector, and neither head nor
+            of these feature maps, for example for a detector, without head or
             pooling.
         implementation: algorithm of the lambda layers.
-        kernel_initializer: of the convolutions.
-        kernel_regularizer: of every kernel, and of nothing else.
-        norm_momentum: of every batch normalization, also of those in the
-            lambda layers. With 0.99 or more inference agrees with training
-            only after hundreds of steps.
-        use_sync_bn: whether replicas share the statistics of a batch.
+        kernel_initializer: for the convolutions.
+        kernel_regularizer: for every kernel, but no other weight.
+        norm_momentum: of every batch normalization, also inside lambda
+            layers. With 0.99 or more, inference agrees with training only
+            after hundreds of steps.
+        use_sync_bn: whether replicas share batch statistics.
         **changes: attributes of `spec` to change, by keyword.
 
     Returns:
-        A `tf.keras.Model`: images in [0, 255], `(batch, height, width,
-        channels)` -> probabilities `(batch, classes)`, or what `include_top`,
-        `pooling` and `endpoints` say. Its attribute `pyramid_outputs` holds
-        its feature maps as KerasHub's backbones do: by level, `"P2"` to `"P5"`
-        in most networks, Keras tensors `(batch, height, width, channels)`,
-        of which `"Pn"` has stride 2^n. Copies that Keras makes or loads lack
-        it.
+        A `tf.keras.Model` that maps images in [0, 255], `(batch, height,
+        width, channels)`, to probabilities `(batch, classes)`, unless
+        `include_top`, `pooling` or `endpoints` change that. Its attribute
+        `pyramid_outputs` holds its feature maps as in KerasHub's backbones: a
+        dictionary of Keras tensors, in most networks `"P2"` to `"P5"`, where
+        `"Pn"` has stride 2^n. Copies that Keras makes or loads lack it.
 
     Raises:
-        ValueError: if an argument is unknown or out of range,
-            the images are smaller than the total stride, or the weights do
-            not fit.
-        OSError: if published weights cannot be fetched.
+        ValueError: if an argument is unknown or out of range, if images are
+            smaller than the total stride, or if the weights do not fit.
+        OSError: if published weights cannot be downloaded.
     """
     boolean("include_top", include_top)
     one_of("pooling", pooling, (None, "avg", "max"))
@@ -114,8 +111,8 @@ def Network(
     if endpoints is not None:
         if not endpoints or set(endpoints) - set(maps):
             raise ValueError(
-                f"`endpoints` must be names among {tuple(maps)}. Received: "
-                f"endpoints={endpoints!r}."
+                f"`endpoints` must be one or more names of {tuple(maps)}. "
+                f"Received: endpoints={endpoints!r}."
             )
         outputs = {name: maps[name] for name in endpoints}
     elif include_top:
@@ -127,7 +124,7 @@ def Network(
             activation=classifier_activation,
             kernel_initializer=tf.keras.initializers.RandomNormal(stddev=0.01),
             kernel_regularizer=kernel_regularizer,
-            dtype="float32",  # Under any precision.
+            dtype="float32",  # Under any policy.
             name=HEAD,
         )(x)
     else:
@@ -139,7 +136,7 @@ def Network(
         for level, name in specs.pyramid_levels(spec).items()
         if name not in absent
     }
-    # Keras' own __setattr__ would track it as a part of the model.
+    # Keras' own __setattr__ would track it as part of the model.
     object.__setattr__(model, "pyramid_outputs", pyramid)
     if weights is not None:
         load_initial(model, spec, weights, _unread(endpoints, absent))
@@ -161,8 +158,8 @@ def _check_shape(shape, stride):
     """Raises a ValueError unless images of a shape fit the network."""
     if len(shape) != 3 or shape[-1] is None:
         raise ValueError(
-            "`input_shape` must be (height, width, channels), with a number "
-            f"of channels. Received: {shape}."
+            "`input_shape` must be (height, width, channels); only height and "
+            f"width can be None. Received: {shape}."
         )
     if any(size is not None and size < stride for size in shape[:2]):
         raise ValueError(
@@ -176,7 +173,7 @@ def _pooled(x, pooling):
     if pooling is None:
         return x
     if pooling == "avg":
-        # tf_keras would add up half precisions in half precision.
+        # tf_keras would sum half precisions in half precision.
         dtype = "float32" if tf.as_dtype(x.dtype).size < 4 else None
         return tf.keras.layers.GlobalAveragePooling2D(name="pool", dtype=dtype)(
             x
@@ -185,7 +182,7 @@ def _pooled(x, pooling):
 
 
 def _absent(endpoints, maps):
-    """Returns the names of the maps that endpoints cut off."""
+    """Returns the names of the maps after the last endpoint."""
     if endpoints is None:
         return []
     cut = max(list(maps).index(name) for name in endpoints)
@@ -193,7 +190,7 @@ def _absent(endpoints, maps):
 
 
 def _unread(endpoints, absent):
-    """Beginnings of the names of weights that a file may have besides."""
+    """Returns prefixes of weights that a file may have in addition."""
     if endpoints is None:
         return ()
     rest = (name.replace("c", "stage") for name in absent)

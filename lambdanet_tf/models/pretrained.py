@@ -1,4 +1,4 @@
-"""Weights that a network begins with: published ones, or those of a file."""
+"""Initial weights of a network: published ones, or those of a file."""
 
 import os
 import pathlib
@@ -18,7 +18,7 @@ from lambdanet_tf.models.weights import read_weights
 from lambdanet_tf.models.weights import set_weights
 
 _IMAGENET_CLASSES = 1000
-# By the name of the network, the file of this package.
+# From the name of the network to a file of this package.
 _FASHION_MNIST = {
     "LambdaResNetSmall28": pathlib.Path(__file__).with_name("fashion_mnist.npz")
 }
@@ -31,7 +31,7 @@ def load_initial(
     weights: str | os.PathLike,
     skip: Sequence[str] = (),
 ) -> None:
-    """Sets the weights that `weights=` of a builder names; all or none."""
+    """Sets the weights that a builder's `weights` names, all or none."""
     weights = os.fspath(weights)
     arrays, origin = _read(spec, weights)
     if _is_other_classifier(model, arrays, weights == "fashion_mnist"):
@@ -40,10 +40,10 @@ def load_initial(
 
 
 def _read(spec, weights):
-    """Returns arrays by our names, and where they are from, for messages."""
+    """Returns arrays by our names, and their origin for messages."""
     if weights in _PUBLISHED and spec.name not in _PUBLISHED[weights]:
         raise ValueError(
-            f"`weights={weights!r}` is there for the networks "
+            f"`weights={weights!r}` exists only for the networks "
             f"{', '.join(_PUBLISHED[weights])}. Received: {spec.name}."
         )
     if weights == "fashion_mnist":

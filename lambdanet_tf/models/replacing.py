@@ -20,9 +20,9 @@ from lambdanet_tf.models.weights import copy_weights
 
 
 class Place(NamedTuple):
-    """Where a layer stands in a network."""
+    """The place of a layer in a network."""
 
-    name: str  # with those of the models that it is in: "backbone/conv1"
+    name: str  # including nested models: "backbone/conv1"
     input_shape: tuple[int | None, ...]
     arguments: dict[str, Any]  # of its first call; tensors are symbolic
 
@@ -32,26 +32,26 @@ _OF_WINDOWS = ("strides", "dilation_rate", "padding")
 
 
 def replace_layers(model: tf.keras.Model, rule: Rule) -> tf.keras.Model:
-    """Puts layers into a network in the place of others.
+    """Replaces layers in a copy of a network.
 
-    All that the rule leaves is copied with its weights, and what is frozen
-    stays frozen; the new layers are trained. The network itself stays as it is.
-    Models inside the network are rebuilt, too. Layers inside other layers, as
-    of `TimeDistributed` or a subclassed model, are left.
+    Layers that the rule keeps are copied with their weights, and stay frozen if
+    they were; new layers are trainable. Nested models are rebuilt, too, but not
+    layers inside other layers, such as `TimeDistributed` or a subclassed model.
 
     Args:
         model: any functional Keras model, or a Sequential with inputs.
-        rule: function of a layer and its `Place`, that returns None to leave
-            the layer, or what is called in its place, with the same arguments:
+        rule: function of a layer and its `Place`. It returns None to keep the
+            layer, or its replacement, which is called with the same arguments:
             a new layer, or a function that calls new layers. An output keeps
-            its name if the last new layer has that of the old one.
+            its name if the last new layer has the name of the old one.
             `convolution_rule` and `attention_rule` make rules.
 
     Returns:
-        A functional model, not compiled, with inputs and outputs as before.
+        A functional model, not compiled, with the same inputs and outputs.
 
     Raises:
-        ValueError: if the network is no graph, or the rule leaves all layers.
+        ValueError: if the network is not functional, or if the rule keeps all
+            layers.
 
     Examples:
         >>> model = tf.keras.Sequential(
@@ -68,7 +68,7 @@ def replace_layers(model: tf.keras.Model, rule: Rule) -> tf.keras.Model:
     tables, successors, kept, gone = {}, {}, [], []
 
     def successor(layer, path, args, kwargs):
-        if isinstance(layer, tf.keras.layers.Layer):  # no operation
+        if isinstance(layer, tf.keras.layers.Layer):  # not an operation
             shape = tuple(symbolic((args, kwargs))[0].shape)
             arguments = named_arguments(layer, args, kwargs)
             new = rule(layer, Place(f"{path}{layer.name}", shape, arguments))
@@ -80,14 +80,14 @@ def replace_layers(model: tf.keras.Model, rule: Rule) -> tf.keras.Model:
     new_model = rebuild(model, successor, successors)
     if not gone:
         raise ValueError(
-            "`rule` must return something for at least one layer. It returned "
-            f"None for all {len(kept)} layers of {model.name!r}."
+            "`rule` must replace at least one layer. It returned None for all "
+            f"{len(kept)} layers of {model.name!r}."
         )
     trained = {id(weight) for weight in model.trainable_weights}
     for layer in kept:
         copy_weights(layer, successors[id(layer)])
         own = {id(weight) for weight in layer.trainable_weights}
-        if own and not own & trained:  # A model around the layer is frozen.
+        if own and not own & trained:  # A model that contains it is frozen.
             successors[id(layer)].trainable = False
     for part in layers_in(new_model):
         if isinstance(part, tf.keras.Model) and not part.trainable_weights:
@@ -102,25 +102,25 @@ def convolution_rule(
     max_size: int | None = None,
     **arguments: Any,
 ) -> Rule:
-    """Makes a rule that puts lambda layers in the place of 3x3 `Conv2D`.
+    """Makes a rule that replaces 3x3 `Conv2D` by lambda layers.
 
-    A `LambdaLayer` replaces a convolution that keeps the size of its map, a
-    `LambdaConv` one with strides, dilation or padding "valid". With "valid" it
-    keeps the kernel's own size, on which the size of the map depends. The new
-    layer has no bias; an activation follows as a layer. Grouped and depthwise
-    convolutions are left.
+    A `LambdaLayer` replaces a convolution that keeps the size of its map. A
+    `LambdaConv` replaces one with strides, dilation or padding "valid"; with
+    "valid" it keeps the kernel size, which determines the size of the map. The
+    new layer has no bias, and a separate layer applies the activation. Grouped
+    and depthwise convolutions stay.
 
     Args:
-        scope: of the new layers; None for global ones, where one with strides
-            or dilation keeps 3.
-        names: regular expression; only layers in whose name it is found, with
-            those of the models that they are in: "conv[45]_block" for the last
-            two stages of Keras' ResNets.
-        max_size: int. Only on maps with at most so many positions on each axis,
-            for instance 14 for the last two stages of a network of 224 pixels.
-            None for all.
-        **arguments: of the new layers. `num_heads` (4) is lowered where it does
-            not divide the channels.
+        scope: scope of the new layers; None for global ones, except that layers
+            with strides or dilation keep 3.
+        names: regular expression to search for in the names of layers, which
+            include nested models. "conv[45]_block" selects the last two stages
+            of Keras' ResNets.
+        max_size: int. Replaces layers only if their map has at most this size
+            on each axis, for example 14 for the last two stages of a network
+            for 224 pixels. None for all.
+        **arguments: other arguments of the new layers. If `num_heads` (4) does
+            not divide the channels, it is lowered.
     """
 
     def rule(layer, place):
@@ -158,20 +158,19 @@ def attention_rule(
     max_size: int | None = None,
     **arguments: Any,
 ) -> Rule:
-    """Makes a rule that puts `LambdaLayer` in the place of self-attention.
+    """Makes a rule that replaces self-attention by `LambdaLayer`.
 
-    For Keras' `MultiHeadAttention`, called with the same tensor as query and
-    value. `use_causal_mask` of the call becomes `causal`, an `attention_mask`
-    is passed on, masks of Keras count as before; dropout of the scores goes, as
-    there are none. Attention from one tensor to another, or whose scores are
-    read, is left.
+    It replaces Keras' `MultiHeadAttention` if query and value are the same
+    tensor. `use_causal_mask` of the call becomes `causal`; an `attention_mask`
+    and Keras' masks apply as before. There is no dropout, because there are no
+    scores. Cross-attention and attention whose scores are returned stay.
 
     Args:
-        scope: of the new layers; None for global ones, of sequences of known
-            length.
-        names: as in `convolution_rule`, and so are the rest.
-        max_size: of the sequence.
-        **arguments: of the new layers.
+        scope: scope of the new layers; None for global ones, which need
+            sequences of static length.
+        names: as in `convolution_rule`.
+        max_size: as in `convolution_rule`, for the length of the sequence.
+        **arguments: as in `convolution_rule`.
     """
 
     def rule(layer, place):
@@ -181,7 +180,7 @@ def attention_rule(
         if (
             not isinstance(layer, tf.keras.layers.MultiHeadAttention)
             or any(x is not None and x is not query for x in others)
-            # Over some of the axes: the others are a batch.
+            # It attends over some axes only; the others act as a batch.
             or len(layer.get_config()["attention_axes"]) < len(query.shape) - 2
             or given.get("return_attention_scores")
             or not _is_chosen(place, names, max_size)
@@ -209,7 +208,7 @@ def _is_chosen(place, names, max_size):
 
 
 def _arguments_of(layer, filters, arguments):
-    """Returns the arguments of the lambda layer in the place of a layer."""
+    """Returns the arguments of the lambda layer that replaces a layer."""
     config = layer.get_config()
     return {
         "kernel_regularizer": config["kernel_regularizer"],
@@ -217,6 +216,6 @@ def _arguments_of(layer, filters, arguments):
         "name": layer.name,
         "dtype": layer.dtype_policy,
         **arguments,
-        # A number of heads that divides the channels.
+        # The number of heads must divide the channels.
         "num_heads": math.gcd(arguments.get("num_heads", 4), filters),
     }

@@ -11,18 +11,18 @@ from lambdanet_tf.models.signature import with_spec
 def ResNet(spec, **arguments):
     """Builds a residual network of convolution, lambda and attention blocks.
 
-    The values of `lambdanet_tf.specs.RESNETS` are the published networks. Any
-    attribute of the spec can be changed by keyword, for instance
-    `LambdaResNet50(scope=7, key_dim=8)`, and a `ResNetSpec` of your own makes a
-    network of your own.
+    `lambdanet_tf.specs.RESNETS` has the published networks. You can change any
+    attribute of the spec by keyword, for example
+    `LambdaResNet50(scope=7, key_dim=8)`, or pass your own `ResNetSpec`.
 
-    Feature maps: `"c2"` and so on, one per stage; of strides 4 to 32 in the
-    published networks. With a local `scope` and no letters A, X and P, height
-    and width can be None.
+    The feature maps are `"c2"` and so on, one per stage, with strides 4 to 32
+    in the published networks. If `scope` is local and `stages` has none of the
+    letters A, X and P, height and width can be None.
 
     Args:
         spec: `ResNetSpec`, the network.
-        **arguments: of `lambdanet_tf.models.Network`, as are errors and model.
+        **arguments: as in `lambdanet_tf.models.Network`, which also describes
+            the result and the errors.
     """
     return Network(spec, feature_maps, **arguments)
 
@@ -48,7 +48,7 @@ def feature_maps(x, spec, layers):
                 layers=layers,
                 use_se=spec.se_ratio > 0 and stage in spec.se_stages,
                 drop_rate=next(rates),
-                # The lambda layer of a block that strides sees a larger map.
+                # If a block strides, its lambda layer sees a larger map.
                 embedding=shared if stride == 1 else "relative",
             )
             x = bottleneck(x, block)

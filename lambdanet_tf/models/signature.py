@@ -1,4 +1,4 @@
-"""Signatures of builders, whose common arguments are declared once."""
+"""Signatures of builders; each common argument is declared once."""
 
 import functools
 import inspect
@@ -20,7 +20,7 @@ def with_spec(
 ) -> Callable[
     [_Builder], Callable[Concatenate[Any, _Arguments], tf.keras.Model]
 ]:
-    """Decorates a builder that passes all but its spec on to `Network`."""
+    """Decorates a builder that passes its other arguments to `Network`."""
     _, _, *parameters = inspect.signature(common).parameters.values()
 
     def decorate(function):
@@ -33,14 +33,14 @@ def with_spec(
 def named(
     common: Callable[Concatenate[Any, _Arguments], tf.keras.Model],
 ) -> Callable[[_Builder], Callable[_Arguments, tf.keras.Model]]:
-    """Decorates the builder of a preset, called by the preset's name."""
+    """Decorates the builder of a preset; both have the same name."""
     _, *parameters, changes = inspect.signature(common).parameters.values()
 
     def decorate(function):
         function.__doc__ += f"""
 
-    Arguments, errors and the model returned are those of `{common.__name__}`;
-    every attribute of its spec can be changed by keyword.
+    `{common.__name__}` describes the arguments, the returned model and the
+    errors. You can change every attribute of the spec by keyword.
     """
         own = dict(inspect.signature(function).parameters)
         own = {p.name: p for p in own.values() if p.kind is p.KEYWORD_ONLY}
@@ -63,7 +63,7 @@ def named(
 
 
 def _with_parameters(function, parameters):
-    """Gives a function of keyword arguments other parameters to show."""
+    """Gives a function of keyword arguments another visible signature."""
     signature = inspect.Signature(parameters)
 
     @functools.wraps(function)

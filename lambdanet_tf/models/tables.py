@@ -1,7 +1,7 @@
 """Tables of a global scope at other sizes: cropped or interpolated.
 
-Entries are relative offsets. So the center of a table is the table of a smaller
-map, exactly; a larger map has offsets that it has no entry for.
+Entries are relative offsets, so the center of a table is exactly the table of a
+smaller map. A larger map has offsets for which the table has no entry.
 """
 
 import warnings
@@ -17,13 +17,13 @@ from lambdanet_tf.models.weight_names import named_layers
 def resize_table(table: np.ndarray, entries: Sequence[int]) -> np.ndarray:
     """Fits a table of relative positions to maps of another size.
 
-    The center stays the center. On an axis with fewer entries the outer ones
-    are cut off, which is exact: the others keep their meaning. On an axis with
-    more, neighbors are interpolated linearly, the ends staying the ends.
+    The center stays the center. If an axis gets fewer entries, the outer ones
+    are cut off, which is exact, because the others keep their meaning. If it
+    gets more, they are interpolated linearly between the same two ends.
 
     Args:
         table: `(*entries, ...)`.
-        entries: wanted odd number of relative positions, by axis.
+        entries: the new odd number of relative positions on each axis.
     """
     for axis, wanted in enumerate(entries):
         have = table.shape[axis]
@@ -43,7 +43,7 @@ def resize_table(table: np.ndarray, entries: Sequence[int]) -> np.ndarray:
 def fit_tables(
     model: tf.keras.Model, arrays: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Returns arrays with the tables of a global scope of a model's sizes."""
+    """Returns arrays with global tables resized to those of the model."""
     fitted, is_stretched = dict(arrays), False
     for prefix, layer in named_layers(model):
         table = arrays.get(f"{prefix}embeddings")
@@ -61,8 +61,8 @@ def fit_tables(
     if is_stretched:
         warnings.warn(
             f"The inputs of {model.name!r} are larger than those that its "
-            "weights were trained on: the position embeddings are "
-            "interpolated, linearly. Fine-tune them at this size.",
+            "weights were trained on, so its position embeddings are "
+            "interpolated. Fine-tune the model at this size.",
             stacklevel=3,
         )
     return fitted

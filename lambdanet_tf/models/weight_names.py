@@ -1,14 +1,14 @@
 """Weights of models by name.
 
 A name is `layer/[sublayer/...]weight`: the name of the layer in the model, the
-names of the attributes that lead to the weight's owner, and the weight's own
-name. Nothing depends on the order of layers, which differs between the Kerases.
+attributes that lead to the weight's owner, and the weight's own name. Names do
+not depend on the order of layers, which differs between the Kerases.
 
     stage4_block3_conv1/kernel
     stage4_block3_lambda/query/kernel
     stage4_block3_lambda/query_norm/moving_mean
     stage4_block3_lambda/position_embedding/embeddings
-    stage4_embedding/embeddings           (a layer that several layers share)
+    stage4_embedding/embeddings           (of a shared layer)
     predictions/bias
 """
 
@@ -20,9 +20,9 @@ from lambdanet_tf.models.graph import layers_in
 
 
 def named_weights(model: tf.keras.Model) -> dict[str, Any]:
-    """Returns the weights of a built model by the names that files use.
+    """Returns the weights of a built model by their names in files.
 
-    A weight that several layers share has the name of the layer that owns it.
+    If several layers share a weight, its name is that of its owner.
 
     Raises:
         ValueError: if two weights would have the same name.
@@ -32,27 +32,27 @@ def named_weights(model: tf.keras.Model) -> dict[str, Any]:
         inside = layers_in(layer, recursive=False)
         theirs = {id(weight) for part in inside for weight in part.weights}
         for weight in layer.weights:
-            # A vocabulary has no name in tf_keras.
+            # In tf_keras, a vocabulary has no name.
             if id(weight) in theirs or not hasattr(weight, "name"):
                 continue
-            # `kernel` of `scope/depthwise_kernel:0`, as tf_keras calls it.
+            # `kernel`, also for tf_keras' `scope/depthwise_kernel:0`.
             name = weight.name.split("/")[-1].split(":")[0]
             key = prefix + name.removeprefix("depthwise_")
             if key in named:
                 raise ValueError(
                     f"Two weights of {model.name!r} are called {key}. Give "
-                    "every layer a name of its own."
+                    "each layer a unique name."
                 )
             named[key] = weight
     return named
 
 
 def named_layers(model: tf.keras.Model) -> list[tuple[str, Any]]:
-    """Returns all layers with weights, and what the names of these begin with.
+    """Returns all layers with weights, and the prefixes of these weights.
 
     A pair is ("stage4_block3_lambda/query/", layer); the model itself has "".
     """
-    paths = {}  # id of a layer: (layer, the ways to it)
+    paths = {}  # id of a layer: (layer, the paths to it)
 
     def walk(layer, path):
         _, ways = paths.setdefault(id(layer), (layer, []))

@@ -1,8 +1,8 @@
-"""Weights of models, set by name, and files of them that any NumPy can read.
+"""Weights of models by name, and files that any NumPy can read.
 
-A file is an `.npz` archive of arrays, one per weight, by the names of
+A file is an `.npz` archive with one array per weight, under the names of
 `named_weights`. Kernels have Keras' layout, (height, width, inputs, outputs).
-Weights in bfloat16, which NumPy does not know, are float32 there. The entry
+Because NumPy does not support bfloat16, such weights become float32. The entry
 `format` holds JSON: the version of the format and the name of the model.
 """
 
@@ -32,14 +32,14 @@ def set_weights(
     skip: str | Sequence[str] = (),
     skip_mismatch: bool = False,
 ) -> tuple[str, ...]:
-    """Sets all weights of a model from arrays by name, or none and raises.
+    """Sets all weights of a model from arrays by name, or raises and sets none.
 
     Args:
         model: any Keras model that is built.
-        arrays: by the names of `named_weights`.
-        origin: of the arrays, which errors name.
-        skip: as for `load_weights`; so are the rest and what is returned.
-        skip_mismatch: as there.
+        arrays: arrays by the names of `named_weights`.
+        origin: the origin of the arrays, for errors.
+        skip: as in `load_weights`, and so is the return value.
+        skip_mismatch: as in `load_weights`.
 
     Raises:
         ValueError: if a weight is missing, unexpected or of another shape.
@@ -65,7 +65,7 @@ def set_weights(
     if shapes != given:
         raise ValueError(
             f"`weights` must fit the model. {origin} does not fit "
-            f"{model.name!r}. Weights {_differences(shapes, given)}"
+            f"{model.name!r}. Weights: {_differences(shapes, given)}"
         )
     for key in shapes:
         ours[key].assign(arrays[key])
@@ -74,7 +74,7 @@ def set_weights(
 
 
 def _differences(ours, theirs):
-    """Returns in words how two dictionaries of shapes differ."""
+    """Describes how two dictionaries of shapes differ."""
     missing = [key for key in ours if key not in theirs]
     unexpected = [key for key in theirs if key not in ours]
     misshapen = [k for k in ours if k in theirs and ours[k] != theirs[k]]
@@ -95,14 +95,14 @@ def _differences(ours, theirs):
     names = missing + unexpected + misshapen
     if all(name.startswith(f"{HEAD}/") for name in names):
         text += (
-            " Only the classifier differs: to keep the rest, call "
+            " Only the classifier differs. To load all other weights, call "
             "`load_weights(model, path, skip_mismatch=True)`."
         )
     return text
 
 
 def finalize_states(model: tf.keras.layers.Layer) -> None:
-    """Remakes what `Normalization` computes of its weights."""
+    """Updates what `Normalization` layers derive from their weights."""
     for layer in layers_in(model):
         if hasattr(layer, "finalize_state") and layer.weights:
             layer.finalize_state()
@@ -111,8 +111,8 @@ def finalize_states(model: tf.keras.layers.Layer) -> None:
 def copy_weights(
     layer: tf.keras.layers.Layer, copy: tf.keras.layers.Layer
 ) -> None:
-    """Gives a built copy the weights of a layer, and what is frozen inside."""
-    # First: in Keras 2 the order of the weights depends on it.
+    """Copies weights to a built copy of a layer, and what is frozen."""
+    # First, because in Keras 2 the order of the weights depends on it.
     for own, new in zip(layers_in(layer), layers_in(copy), strict=True):
         if new.trainable != own.trainable:
             new.trainable = own.trainable
@@ -124,12 +124,12 @@ def save_weights(model: tf.keras.Model, path: str | os.PathLike) -> None:
     """Writes all weights of a model, by name.
 
     Args:
-        model: built.
-        path: of the file; ends in `.npz`. Anything `tf.io.gfile` writes.
+        model: a built model.
+        path: path of the `.npz` file, anywhere `tf.io.gfile` can write.
 
     Raises:
-        ValueError: if the path ends otherwise, the model is not built, or two
-            weights would have the same name.
+        ValueError: if the path does not end in `.npz`, if the model is not
+            built, or if two weights would have the same name.
     """
     path = os.fspath(path)
     if not path.endswith(".npz"):
@@ -148,7 +148,7 @@ def weights_as_bytes(model: tf.keras.Model) -> bytes:
         arrays[key] = array
     header = json.dumps({"version": FORMAT, "model": model.name})
     buffer = io.BytesIO()
-    # The checker takes an array for `allow_pickle`, which no weight is called.
+    # Pyright mistakes an array for `allow_pickle`.
     np.savez(buffer, format=np.array(header), **arrays)  # pyright: ignore[reportArgumentType]
     return buffer.getvalue()
 
@@ -160,27 +160,27 @@ def load_weights(
     skip: str | Sequence[str] = (),
     skip_mismatch: bool = False,
 ) -> tuple[str, ...]:
-    """Sets all weights of a model from a file, or none and raises.
+    """Sets all weights of a model from a file, or raises and sets none.
 
-    A model without a classifier leaves the file's classifier alone. Tables of
-    a global scope are fitted to the sizes of the model: cropped to a smaller
-    map, exactly, and interpolated, with a warning, to a larger one.
+    If the model has no classifier, that of the file is ignored. Tables of a
+    global scope are fitted to the model: cropped for a smaller map, which is
+    exact, and interpolated with a warning for a larger one.
 
     Args:
-        model: built.
-        path: of an `.npz` file that `save_weights` wrote, or the folder of a
-            run, which holds one.
-        skip: beginnings of names, such as `"stage5"`: weights to leave alone,
-            in the model and in the file.
-        skip_mismatch: whether to leave alone what has another shape in the
-            file, such as a classifier of other classes.
+        model: a built model.
+        path: an `.npz` file that `save_weights` wrote, or the folder of a run,
+            which contains one.
+        skip: one or more prefixes of names, such as `"stage5"`: weights to
+            ignore, in the model and in the file.
+        skip_mismatch: whether to ignore weights that have another shape in the
+            file, such as a classifier for other classes.
 
     Returns:
-        The names of the weights that were left alone for their shape.
+        The names of the weights that were ignored because of their shape.
 
     Raises:
-        ValueError: if the model is not built, or weights are missing,
-            unexpected or of another shape; no weight has then been changed.
+        ValueError: if the model is not built, or if weights are missing,
+            unexpected or of another shape. No weight changes then.
     """
     arrays, origin = read_weights(path)
     _check_built(model)
@@ -189,27 +189,27 @@ def load_weights(
 
 
 def _check_built(model):
-    """Raises a ValueError unless a model has weights to save, or to set."""
+    """Raises a ValueError unless a model is built."""
     if not (isinstance(model, tf.keras.Model) and model.built):
         raise ValueError(
-            "`model` must be a model of `tf.keras` that is built: call it once."
-            f" Received: {model!r}."
+            "`model` must be a built model of `tf.keras`: call it once before. "
+            f"Received: {model!r}."
         )
 
 
 def read_weights(
     path: str | os.PathLike,
 ) -> tuple[dict[str, np.ndarray], str]:
-    """Reads the arrays of a file by name, and where they are from, in words."""
+    """Reads the arrays of a file by name, and describes their origin."""
     path = os.fspath(path)
     if tf.io.gfile.isdir(path):
         path = os.path.join(path, RUN_WEIGHTS)
     if not tf.io.gfile.exists(path):
         raise ValueError(
-            f"No such file: {path}. `weights` takes None, 'imagenet', "
-            "'fashion_mnist', an '.npz' file that "
-            "`lambdanet_tf.models.save_weights` wrote, the folder of a run, "
-            f"which holds {RUN_WEIGHTS}, or a '.safetensors' file of timm."
+            f"No such file: {path}. `weights` can be None, 'imagenet', "
+            "'fashion_mnist', an '.npz' file from "
+            "`lambdanet_tf.models.save_weights`, a run folder with "
+            f"{RUN_WEIGHTS}, or a '.safetensors' file of timm."
         )
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
@@ -218,15 +218,15 @@ def read_weights(
             arrays = dict(archive)
         header = json.loads(str(arrays.pop("format")))
         version, origin = header["version"], header["model"]
-    except Exception:  # Advice of NumPy's, such as to allow pickles, is none.
+    except Exception:  # NumPy's advice, to allow pickles, does not help.
         raise ValueError(
-            "`weights` must be a file that `lambdanet_tf.models.save_weights` "
-            f"wrote. {path} is none, or a damaged one. Keras' own files are "
-            "read by Keras' `model.load_weights`."
+            "`weights` must be a file from `lambdanet_tf.models.save_weights`. "
+            f"{path} is not, or is damaged. To read a file of Keras, use "
+            "Keras' `model.load_weights`."
         ) from None
     if version != FORMAT:
         raise ValueError(
-            f"`weights` must be in version {FORMAT} of the format. {path} is "
-            f"in version {version}: load it with the release that wrote it."
+            f"`weights` must be in version {FORMAT} of the format. {path} has "
+            f"version {version}: load it with the release that wrote it."
         )
     return arrays, f"{path}, saved from {origin!r},"

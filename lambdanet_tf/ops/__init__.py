@@ -1,6 +1,6 @@
 """The equations of lambda layers, as pure functions on tensors.
 
-Letters of the einsum equations, those of the paper:
+The einsum equations use the letters of the paper:
 
     b  batch                    k  query and key depth (`key_dim`)
     n  query positions          v  value depth (`value_dim`)

@@ -3,9 +3,9 @@
     S[b, h, n, m] = Q[b, n, h] . (K[b, m, h] + E[n, m])
     Y[b, n, h]    = sum over m of  softmax over m (S)[b, h, n, m] V[b, m, h]
 
-E is the embedding of a relative position, shared by the heads: of all axes
-jointly, or the sum of one embedding per axis. Letters added to those of the
-package: x blocks of a map, t queries of a block, s its context.
+E embeds the relative position, and all heads share it. It comes from one table
+for all axes, or is the sum of one embedding per axis. Further letters: x blocks
+of a map, t queries of a block, s context positions of a block.
 """
 
 import functools
@@ -24,10 +24,10 @@ from lambdanet_tf.ops.masks import masked_fill
 from lambdanet_tf.ops.pairs import pair_embeddings
 from lambdanet_tf.ops.pairs import relative_index
 
-# Positions per axis that sizes known at run time only are taken for.
+# The size that we assume for an axis of unknown size.
 _UNKNOWN_SIZE = 64
-# Positions whose shares float16 still tells apart: 2^-14 is its smallest
-# normal number.
+# With more positions than this, a mean weight is below 2^-14, the smallest
+# normal number of float16.
 _FLOAT16_CONTEXT = 2**14
 _UNMASKED = Masks()
 
@@ -44,33 +44,32 @@ def relative_attention(
     """Computes multi-head softmax attention with relative positions.
 
     Args:
-        queries: `(batch, n, heads, key_dim)`, already scaled; query positions
-            flattened row-major.
-        keys: `(batch, m, heads, key_dim)`, or None for scores of positions
-            alone.
+        queries: `(batch, n, heads, key_dim)`, already scaled. Query positions
+            are flattened row-major.
+        keys: `(batch, m, heads, key_dim)`, or None to score positions only.
         values: `(batch, m, heads, value_dim)`.
-        embeddings: None for scores of content alone, or the table of relative
-            positions, `(*entries, key_dim)`, or a tuple of tables `(entries,
-            key_dim)`, one per axis, whose embeddings add up.
-        geometry: a `Geometry`, which says what a query may see; or None: all
-            context positions.
-        masks: `Masks`. With a geometry, `causal` is the geometry's, and masks
-            of single queries need static sizes.
-        return_weights: bool. Whether to return the weights of all pairs, too,
+        embeddings: None to score content only, or the table of relative
+            positions, `(*entries, key_dim)`, or a tuple of one table
+            `(entries, key_dim)` per axis, whose embeddings are added.
+        geometry: a `Geometry`, which says which positions a query sees, or
+            None if it sees all of them.
+        masks: `Masks`. If there is a geometry, it also defines causality, and
+            masks that differ by query need static sizes.
+        return_weights: bool. Whether to return the attention weights, too,
             which needs static sizes.
 
     Returns:
-        `(batch, n, heads, value_dim)`; zero where nothing is permitted. The
-        softmax runs in float32 or wider. With `return_weights` also what the
-        values are multiplied by, `(batch, heads, n, m)`.
+        `(batch, n, heads, value_dim)`, zero where the masks permit nothing.
+        The softmax runs in float32 or wider. With `return_weights`, also the
+        attention weights, `(batch, heads, n, m)`.
 
     Raises:
-        ValueError: if a mask, or the weights, need static sizes that
-            `geometry` does not have.
+        ValueError: if a mask or `return_weights` needs static sizes, and
+            `geometry` has none.
 
-    Cost: 2 b x t h s (2 k + v) operations with x blocks of t queries and a
-    context of s positions each; largest intermediate b x h t s. A global
-    geometry is one block: n m pairs. With a local scope it is linear in n.
+    Cost: 2 b x t h s (2 k + v) operations for x blocks of t queries that see s
+    positions each. The largest intermediate is b x h t s. A global geometry is
+    one block of n m pairs; with a local scope the cost is linear in n.
     """
     blocks = _blocks(geometry, queries, values, masks, return_weights)
     permitted = _permitted(blocks, masks, queries, values)
@@ -106,7 +105,7 @@ def _wide(scores):
 
 
 def _factor_dtype(dtype, blocks, values):
-    """Returns `factor_dtype`, wide enough for a share of the context."""
+    """Returns `factor_dtype`, or a wider dtype if the context is long."""
     context = values.shape[1] if blocks is None else blocks.context
     inner = factor_dtype(dtype)
     if inner == tf.float16 and (context is None or context > _FLOAT16_CONTEXT):
@@ -117,8 +116,8 @@ def _factor_dtype(dtype, blocks, values):
 def _position_scores(queries, embeddings, blocks):
     """Returns the scores of relative positions, `(b, x, h, t, s)`.
 
-    With one table per axis, each axis has its own scores of few context
-    positions; only their sum is formed for every pair.
+    With one table per axis, each axis is scored by itself, and only the sum of
+    these scores has an entry for every pair.
     """
     inner = blocks.inner
     if not isinstance(embeddings, tuple):
@@ -142,8 +141,8 @@ def _position_scores(queries, embeddings, blocks):
 def _scores_of_pairs(queries, pairs, axis):
     """Multiplies `(..., t, ..., k)` by pairs `(t, s, k)`: `(..., t, ..., s)`.
 
-    The axis is that of t. No `tf.einsum`: TFLite's converter writes a wrong
-    one for unknown sizes.
+    `axis` is the axis of t. We avoid `tf.einsum`, because TFLite's converter
+    writes a wrong one if sizes are unknown.
     """
     rank = len(queries.shape)
     order = [axis, *(i for i in range(rank) if i != axis)]
@@ -158,7 +157,7 @@ def _scores_of_pairs(queries, pairs, axis):
 def _permitted(blocks, masks, queries, values):
     """Returns which pairs count: None or boolean `(b, x, h, t, s)`, any 1.
 
-    Formed with four axes, which is what TFLite can broadcast.
+    The parts have four axes, because TFLite can broadcast no more.
     """
     parts = []  # each (b, x, t, s), any of them 1
     if blocks is None and masks.causal:
@@ -171,7 +170,7 @@ def _permitted(blocks, masks, queries, values):
             context = [blocked.axis.context for blocked in blocks.axes]
             on_map = blocks.context_blocks(tf.ones([1, *context], tf.int32))
             parts += [tf.expand_dims(on_map, 2) > 0]
-    if masks.seen is not None:  # of one block
+    if masks.seen is not None:  # there is one block
         parts += [tf.expand_dims(masks.seen, 1)]
     elif masks.permitted is not None:
         real = _of_context(tf.cast(masks.permitted, tf.int32), blocks)
@@ -203,7 +202,7 @@ def _of_context(x, blocks):
 
 
 def _blocks(geometry, queries, values, masks, return_weights):
-    """Returns the `Blocks`; one where pairs are masked, or returned."""
+    """Returns the `Blocks`: one if pairs are masked or returned."""
     if geometry is None:
         return None
     if masks.seen is None and not return_weights:
@@ -213,8 +212,8 @@ def _blocks(geometry, queries, values, masks, return_weights):
     if not geometry.is_static:
         name = "return_weights" if return_weights else "attention_mask"
         raise ValueError(
-            f"`{name}` needs a `geometry` of static sizes. Received: sizes "
-            "that are known at run time only."
+            f"`{name}` needs a `geometry` of static sizes: fix the size of the "
+            "inputs. Received: sizes that are unknown until run time."
         )
     return Blocks.of(geometry, geometry.queries)
 

@@ -1,9 +1,9 @@
-"""Blocks: a query grid cut into equal parts that all see the same table.
+"""Blocks: a query grid cut into equal parts that all use the same table.
 
-Translation equivariance makes the embeddings of a block of queries and the
-context around it the same for every block: one small table of pairs serves the
-whole map, and the products become dense ones. A block as large as the map is
-the global layer.
+Because embeddings depend on relative positions only, every block of queries and
+the context around it has the same embeddings. One small table of pairs serves
+the whole map, and all products are dense. A block as large as the map gives the
+global layer.
 """
 
 import dataclasses
@@ -24,8 +24,9 @@ from lambdanet_tf.ops.geometry import sliced
 class BlockedAxis:
     """One axis cut into `count` blocks of `size` queries.
 
-    A block reads a window of the context, which is `steps` times as long as the
-    distance `step` to the next one. A single block reads the context as it is.
+    A block reads a window of the context. The next window starts `step`
+    positions later, and a window is `steps * step` positions long. A single
+    block reads the whole context.
     """
 
     axis: Axis
@@ -51,7 +52,7 @@ class BlockedAxis:
 
     @property
     def inner(self):
-        """The axis that every block sees."""
+        """The axis of a block and its window."""
         if self.is_single:
             return self.axis
         return dataclasses.replace(
@@ -63,7 +64,7 @@ class BlockedAxis:
 
     @property
     def pads(self):
-        """Zeros before and after the context, negative where it is cut."""
+        """Zeros to add before and after the context; negative to cut it."""
         total = (self.count + self.steps - 1) * self.step
         before = self.axis.padding
         return before, total - before - self.axis.context
@@ -118,18 +119,18 @@ class Blocks:
 
     @property
     def _is_even(self):
-        """Whether blocks are known to have no queries too many."""
+        """Whether blocks are known to divide the grid evenly."""
         axes = [(blocked.axis.queries, blocked.size) for blocked in self.axes]
         return all(isinstance(n, int) and n % size == 0 for n, size in axes)
 
     def windows(self, values):
-        """Cuts `(batch, *context, c)` to (blocks, context of one) per axis."""
+        """Cuts `(batch, *context, c)` into (blocks, window) per axis."""
         for index, blocked in enumerate(self.axes):
             values = _windows(values, 1 + 2 * index, blocked)
         return values
 
     def query_blocks(self, queries):
-        """Cuts `(batch, n, ...)` to `(batch, blocks, queries of one, ...)`."""
+        """Cuts `(batch, n, ...)` into `(batch, blocks, block queries, ...)`."""
         rest = queries.shape[2:]
         queries = tf.reshape(queries, [-1, *self.grid, math.prod(rest)])
         if not self._is_even:
@@ -140,7 +141,7 @@ class Blocks:
         return tf.reshape(queries, shape)
 
     def context_blocks(self, values):
-        """Cuts `(batch, *context, ...)` to `(batch, blocks, context, ...)`."""
+        """Cuts `(batch, *context, ...)` into `(batch, blocks, window, ...)`."""
         rest = values.shape[1 + self.rank :]
         context = [blocked.axis.context for blocked in self.axes]
         values = tf.reshape(values, [-1, *context, math.prod(rest)])
@@ -149,7 +150,7 @@ class Blocks:
         return tf.reshape(values, shape)
 
     def joined(self, outputs):
-        """Returns the inverse of `query_blocks`."""
+        """Joins the blocks again: the inverse of `query_blocks`."""
         rest, rank = outputs.shape[3:], self.rank
         channels = math.prod(rest)
         shape = [-1, *self.counts, *self.sizes, channels]
@@ -165,7 +166,7 @@ class Blocks:
         return tf.reshape(outputs, [-1, math.prod(self.grid), *rest])
 
     def apply(self, queries, lambdas):
-        """Applies lambdas `(batch, blocks, queries of one, k, v)`."""
+        """Applies lambdas `(batch, blocks, block queries, k, v)`."""
         outputs = apply_each(self.query_blocks(queries), lambdas)
         shape = [-1, math.prod(self.counts), self.queries, *outputs.shape[1:]]
         return self.joined(tf.reshape(outputs, shape))
@@ -192,7 +193,7 @@ def block_choices(geometry, first_whole=False):
 
 
 def _block_sizes(length):
-    """Even divisions of an axis, near the sizes that pay."""
+    """Returns block sizes that divide an axis about evenly."""
     counts = {1}
     for wanted in (4, 8, 16, 32, 64, 128):
         counts.add(max(round(length / wanted), 1))
@@ -200,15 +201,15 @@ def _block_sizes(length):
 
 
 def _windows(values, axis, blocked):
-    """Replaces one axis by (blocks, context of a block).
+    """Replaces one axis by (blocks, window).
 
-    Overlapping windows are shifted rows of whole steps, side by side. The
-    gradient of `tf.slice` is a padding; that of a strided slice is slower.
+    Overlapping windows are rows of whole steps, shifted and concatenated. We
+    use `tf.slice`, because the gradient of a strided slice is slower.
     """
     if blocked.is_single:
         return tf.expand_dims(values, axis)
     sizes = tf.unstack(tf.shape(values))
-    # Three axes, whatever the rank: slices know at most eight.
+    # Merged to three axes, because a slice supports at most eight.
     outer, inner = math.prod(sizes[:axis]), math.prod(sizes[axis + 1 :])
     values = tf.reshape(values, [outer, blocked.axis.context, inner])
     values = fitted(values, [(0, 0), blocked.pads, (0, 0)])
@@ -225,17 +226,17 @@ def _windows(values, axis, blocked):
 
 
 def apply_each(queries, lambdas):
-    """Applies to every query position its own lambda.
+    """Applies a lambda of its own to every query position.
 
     Queries are `(*positions, heads, key_dim)`, lambdas `(*positions, key_dim,
-    value_dim)`. oneDNN is faster with one axis of matrices than with several.
+    value_dim)`. oneDNN is faster if all positions share one axis.
     """
     queries = tf.reshape(queries, [-1, *queries.shape[-2:]])
     return tf.matmul(queries, tf.reshape(lambdas, [-1, *lambdas.shape[-2:]]))
 
 
 def intra_first(values):
-    """Merges the last axes `(value_dim, intra_depth)`, the latter first."""
+    """Merges the last axes `(value_dim, intra_depth)`, intra-depth first."""
     if values.shape[-1] > 1:
         values = tf.einsum("...vu->...uv", values)
     sizes = [size(values, axis) for axis in range(len(values.shape) - 2)]

@@ -2,9 +2,9 @@
 
     Lc[b, k, v] = sum over m, u of  norm(K)[b, m, k, u] V[b, m, v, u]
 
-The normalization runs over m. One lambda serves all queries that see the same
-positions; queries that may each see others have one each, which is not formed
-where products of matrices do.
+The normalization runs over m. All queries that see the same positions share one
+lambda. If a mask differs by query, each query has its own lambda, and we avoid
+forming it where matrix products give the same output.
 """
 
 import tensorflow as tf
@@ -18,19 +18,19 @@ from lambdanet_tf.ops.keys import SUMS
 from lambdanet_tf.ops.keys import exact_where
 from lambdanet_tf.ops.masks import masked_fill
 
-# Sums of exponentials below this are of terms that may have underflowed; the
-# square of its inverse is still a float32.
+# Below this sum of exponentials some terms may have underflowed. The square of
+# its inverse still fits in float32.
 _SMALLEST_SUM = 1e-17
 
 
 def content_output(
     queries, keys, values, normalization, masks, stride=1, state=None
 ):
-    """Returns outputs `(b, n, h, v)`, and the next state; {} unless causal.
+    """Returns outputs `(b, n, h, v)` and the next state, {} unless causal.
 
     Queries are `(batch, n, heads, key_dim)`, keys `(batch, m, key_dim,
     intra_depth)` before normalization, values `(batch, m, value_dim,
-    intra_depth)`; stride and state as of `causal_content_output`.
+    intra_depth)`. See `causal_content_output` for `stride` and `state`.
     """
     if masks.seen is not None:
         outputs = masked_content_output(
@@ -43,7 +43,7 @@ def content_output(
             queries, keys, values, *rest, stride, state
         )
     content = content_lambda(keys, values, *rest)  # [b, k, v]
-    # Heads stay an axis of their own: see `query_first`.
+    # We keep the axis of heads: see `query_first`.
     outputs = tf.einsum(
         "bnhk,bkv->bnhv", tf.cast(queries, content.dtype), content
     )
@@ -53,14 +53,14 @@ def content_output(
 def content_lambda(keys, values, normalization="softmax", permitted=None):
     """Computes `(batch, key_dim, value_dim)`, one lambda for all queries.
 
-    Kept in float32 where half precisions would be added up in less. Arguments
-    as of `content_output`. Cost: 2 b m k v u operations.
+    The result is float32 where the device would not sum half precisions in
+    float32. Arguments as in `content_output`. Cost: 2 b m k v u operations.
     """
     dtype = factor_dtype(values.dtype, narrow=[tf.bfloat16])
     keys, values = tf.cast(keys, dtype), tf.cast(values, dtype)
     batch, (value_dim, intra) = tf.shape(keys)[0], values.shape[2:]
     depth = size(keys, 1) * intra
-    # A softmax over another axis is two transpositions more.
+    # A softmax over another axis costs two more transpositions.
     keys = tf.transpose(keys, [0, 2, 3, 1])  # [b, k, u, m]
     keys = tf.cast(keys, accumulation_dtype(dtype))
     if permitted is not None:
@@ -81,15 +81,15 @@ def content_lambda(keys, values, normalization="softmax", permitted=None):
 def masked_content_output(
     queries, keys, values, pairs, normalization="softmax", causal=False
 ):
-    """Computes the content output of queries with permitted positions each.
+    """Computes the content output for a mask that differs by query.
 
-    The mask `pairs`, `(batch or 1, n, m)`, alone says what a query may see; if
-    `causal`, what comes later may change no bit of an output.
+    The mask `pairs`, `(batch or 1, n, m)`, alone says what a query may see. If
+    `causal`, later positions do not change a single bit of an output.
 
     Cost: 2 b n m u (k + h k + h v) operations; largest intermediate b n m u h.
-    With a softmax also b n m k u exponentials where `causal`, or where all that
-    some query may see is 1e17 times smaller than other keys after their
-    exponential.
+    A softmax also needs b n m k u exponentials if `causal`, or if, for some
+    query, the exponentials of all visible keys are 1e17 times smaller than
+    those of other keys.
     """
     dtype, wide = values.dtype, accumulation_dtype(keys.dtype)
     values = tf.cast(values, factor_dtype(dtype, narrow=[tf.bfloat16]))
@@ -112,8 +112,8 @@ def masked_content_output(
 
 
 def _softmax_scores(queries, keys, pairs, causal):
-    """Multiplies matrices, or forms all pairs where numbers underflow."""
-    # Out here: XLA takes no permutation that a branch hands to its gradient.
+    """Computes scores by matrix products; exactly where numbers underflow."""
+    # Outside the branch, whose gradient XLA could not transpose.
     columns = tf.transpose(keys, [0, 1, 3, 2])
     if causal:
         return _exact_scores(queries, columns, pairs)
@@ -142,7 +142,7 @@ def _scores(queries, keys, pairs):
 def _exact_scores(queries, columns, pairs):
     """Computes the scores of a softmax for each query: `(b, u, n, h, m)`."""
     pairs = tf.expand_dims(pairs, 3)  # [b, 1, n, 1, m]
-    # Added to nothing, so that it has all its axes.
+    # The sum with zeros broadcasts it.
     columns = tf.expand_dims(columns, 2) + tf.zeros_like(pairs, columns.dtype)
     weights = tf.nn.softmax(masked_fill(columns, pairs, MASKED_LOGIT))
     weights = masked_fill(weights, pairs)  # [b, u, n, k, m]

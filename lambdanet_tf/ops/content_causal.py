@@ -1,13 +1,13 @@
 """The content lambda of sequences whose positions see only their past.
 
-Positions are cut into chunks. What the chunks before a query hold arrives as
-one running sum, rescaled to each query's own normalization with exponents that
-are never positive; only inside the query's own chunk are pairs of positions
-formed. Time and memory are linear in the length.
+We cut the sequence into chunks. A running sum holds all chunks before the
+query, and is rescaled to the query's own normalization with exponents that are
+never positive. Pairs of positions are formed only inside the query's own chunk.
+Time and memory are linear in the length.
 
-Letters added to those of the package: j chunks, c positions of a chunk (s where
-they are summed over), y = b u. No tensor has more than five axes, which is what
-the runtime of TFLite can slice and pad.
+Further letters: j chunks, c positions of a chunk (s where we sum over them),
+y = b u. No tensor has more than five axes, because TFLite's runtime can slice
+and pad no more.
 """
 
 import math
@@ -26,9 +26,9 @@ from lambdanet_tf.ops.state import content_state_spec
 from lambdanet_tf.ops.state import initial_state
 
 _CHUNK = 32  # positions
-_MAX_EXPONENT = 20.0  # of float32, with digits to spare on both sides
-_GROUP = 32  # chunks whose running sums are one product
-_MAX_SHIFTS = 20  # enough for 2**20 chunks, where their number is not known
+_MAX_EXPONENT = 20.0  # exp(+-20) is well inside the range of float32
+_GROUP = 32  # chunks whose running sums one product computes
+_MAX_SHIFTS = 20  # enough for 2**20 chunks, if their number is unknown
 
 
 def causal_content_output(
@@ -42,9 +42,9 @@ def causal_content_output(
 ):
     """Computes the content output of queries that see only their past.
 
-    Arguments as of `content_output`: queries `(batch, n / stride, heads,
-    key_dim)`, rounded up, lie `stride` positions apart; the mask is None or
-    boolean `(batch or 1, n)`. Also returns the next state.
+    Arguments as in `content_output`. There are `ceil(n / stride)` queries,
+    `stride` positions apart. The mask is None or boolean `(batch or 1, n)`.
+    Also returns the next state.
 
     Cost: about 2 b n u (k v + h k v + h c k + h c v) operations; largest
     intermediates b n h k u, b n h c u and b n k v u / c.
@@ -59,11 +59,11 @@ def causal_content_output(
         state = initial_state(spec, tf.shape(keys)[0])
     state = {name: _intra_first(part, 2) for name, part in state.items()}
     length = size(keys, 1)
-    # A power of two that holds a short sequence.
+    # The smallest power of two that holds a short sequence.
     chunk = min(_CHUNK, 2 ** max((keys.shape[1] or _CHUNK) - 1, 0).bit_length())
     fill = MASKED_LOGIT if normalization == "softmax" else 0.0
     keys = masked_fill(tf.cast(keys, dtype), context_mask, fill)
-    # Intra-depth goes first: what follows is products of matrices.
+    # Intra-depth joins the batch, so that matrix products can follow.
     keys = _chunks(_intra_first(keys, 3), chunk, fill)  # [y, j, c, k]
     values = _chunks(_intra_first(tf.cast(values, dtype), 3), chunk)
     queries = tf.reshape(tf.cast(queries, dtype), [-1, length, heads * key_dim])
@@ -90,8 +90,8 @@ def causal_content_output(
 def _softmax(queries, keys, values, state):
     """Returns queries, the sums before their chunks, scores, the next state.
 
-    Maximum and sum of exponents are kept apart: their logarithm in one number
-    would lose the digits of a small difference of large logits.
+    The state keeps the maximum and the sum of exponentials apart. One
+    log-sum-exp would lose the digits of a small difference of large logits.
     """
     chunks, key_dim, value_dim = size(keys, 1), keys.shape[3], values.shape[3]
     start = tf.expand_dims(tf.stop_gradient(state["key_maximum"]), 1)
@@ -121,20 +121,20 @@ def _softmax(queries, keys, values, state):
 
 
 def _weights(queries, keys, first, before):
-    """Returns how queries weigh sums before their chunk, and positions in it.
+    """Returns the weights of the sums before the chunk, and of its positions.
 
     Exponents are relative to the maximum before the chunk, so that one product
-    has all pairs. A position that sees a key far above it takes exponents
-    relative to its own maximum: both depend on the past alone, to the bit.
+    computes all pairs. If a position sees a much larger key, its exponents are
+    relative to its own maximum. Both depend on the past only, bit for bit.
 
     Queries are `(y * j, c, h, k)`, keys `(y * j, c, k)`; `first` and `before`,
     `(y * j, 1, k)`, are maximum and sum of exponentials before the chunk.
     """
-    # Out here: XLA takes no permutation that a branch hands to its gradient.
+    # Outside the branch, whose gradient XLA could not transpose.
     columns = tf.transpose(keys, [0, 2, 1])
-    if queries.shape[1] == 1:  # a step: its pairs are its keys
+    if queries.shape[1] == 1:  # a step: one pair per query
         return _weights_of_pairs(queries, keys, columns, first, before)
-    level = masked_fill(first, first > MASKED_LOGIT / 2)  # 0: nothing is before
+    level = masked_fill(first, first > MASKED_LOGIT / 2)  # 0 for the first
     carry = tf.exp(first - level)
     relative = keys - level
     weights = tf.exp(tf.minimum(relative, _MAX_EXPONENT))
@@ -153,7 +153,7 @@ def _weights(queries, keys, first, before):
 
 
 def _weights_of_pairs(queries, keys, columns, first, before):
-    """Computes `_weights` of keys of any size: forms `(y * j, c, k, s)`."""
+    """Computes `_weights` for keys of any size: forms `(y * j, c, k, s)`."""
     top = _running_maximum(tf.stop_gradient(keys))
     top = tf.maximum(top, first)  # [y * j, c, k]
     past = tf.expand_dims(_past(keys.shape[1]), 1)[None]  # [1, c, 1, s]
@@ -166,7 +166,7 @@ def _weights_of_pairs(queries, keys, columns, first, before):
 
 
 def _linear(queries, keys, values, state, normalization):
-    """Computes what `_softmax` does, for keys that are summed as they are."""
+    """Computes what `_softmax` does, for the other normalizations."""
     sums = tf.matmul(keys, values, transpose_a=True)
     sums = tf.concat([tf.expand_dims(state["content"], 1), sums], axis=1)
     sums = tf.cumsum(sums, axis=1)  # [y, j + 1, k, v]
@@ -184,7 +184,7 @@ def _linear(queries, keys, values, state, normalization):
 
 
 def _scores(queries, keys):
-    """Multiplies `(y * j, c, h, k)` by `(y * j, s, k)` up to the query."""
+    """Multiplies queries by the keys up to each query, within a chunk."""
     _, chunk, heads, key_dim = queries.shape
     rows = tf.reshape(queries, [-1, chunk * heads, key_dim])
     scores = tf.matmul(rows, keys, transpose_b=True)
@@ -200,14 +200,15 @@ def _apply(queries, lambdas):
 
 
 def _running_sum(sums, ends):
-    """Sums `(y, j, k, w)` up to each chunk, rescaled to the chunk's own end.
+    """Sums `(y, j, k, w)` up to each chunk.
 
-    Each is relative to the maximum at its end, `(y, j, k)`, which never falls.
+    Each sum is relative to the running maximum `ends` of its chunk, `(y, j,
+    k)`.
     """
     count, width = sums.shape[1], sums.shape[3]
     if count is None or count < 2 * _GROUP:
         return _sums_of_pairs(sums, ends)
-    # Groups of chunks, then the groups before each.
+    # First the chunks of a group, then the groups before it.
     group = ceil_div(count, count // _GROUP)
     ends = _chunks(ends, group, ends.dtype.max)  # [y, groups, group, k]
     _, groups, _, key_dim = ends.shape
@@ -222,7 +223,7 @@ def _running_sum(sums, ends):
 
 
 def _sums_of_pairs(sums, ends):
-    """Computes `_running_sum` by one product with all pairs of chunks."""
+    """Computes `_running_sum` by one product over all pairs of chunks."""
     ends = tf.transpose(ends, [0, 2, 1])  # [y, k, j]
     decay = tf.expand_dims(ends, 2) - tf.expand_dims(ends, 3)
     past = _past(size(ends, 2))[None, None]
@@ -242,7 +243,7 @@ def _running_maximum(x):
 
 
 def _shifted(x, shift, fill):
-    """Shifts axis 1 towards its end, filling the beginning."""
+    """Shifts axis 1 towards its end, and fills its beginning."""
     shift = tf.minimum(shift, tf.shape(x)[1]) if x.shape[1] is None else shift
     pads = [[0, 0], [shift, 0]] + [[0, 0]] * (len(x.shape) - 2)
     return tf.pad(x[:, : size(x, 1) - shift], pads, constant_values=fill)
@@ -252,11 +253,11 @@ def _first(x, count):
     """Returns the first `count` entries of axis 1."""
     if x.shape[1] is not None and x.shape[1] == count:
         return x
-    # The gradient of `tf.slice` pads, at a third of the time of a subscript's.
+    # The gradient of `tf.slice` takes a third of the time of a subscript's.
     rest = x.shape[2:]
     sizes = [-1, count, *(-1 for _ in rest)]
     x = sliced(x, [0] * len(sizes), sizes)
-    # With the sizes that a slice of unknown size forgets.
+    # Restores the sizes that a slice of unknown size forgets.
     return tf.reshape(x, [-1, count, *rest])
 
 
@@ -277,7 +278,7 @@ def _fold(x):
 
 
 def _chunks(x, chunk, fill=0.0):
-    """Cuts `(y, n, ...)` into `(y, chunks, chunk, ...)`, filled at the end."""
+    """Cuts `(y, n, ...)` into `(y, chunks, chunk, ...)`, padded at the end."""
     length, rest = size(x, 1), x.shape[2:]
     chunks = ceil_div(length, chunk)
     pads = [[0, 0], [0, chunks * chunk - length]] + [[0, 0]] * len(rest)

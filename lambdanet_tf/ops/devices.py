@@ -1,9 +1,8 @@
-"""Devices: what each is good at, which one plans are made for, and precision.
+"""Devices: how fast each is, which one plans target, and precision.
 
-Sums over positions run in float32 or wider. Matrix units add up numbers of half
-precision in float32; so does `tf.matmul` on a CPU. TensorFlow's other
-operations there add up in the dtype that they are given: in bfloat16 a sum of
-ones ends at 256, or not far above.
+Sums over positions run in float32 or wider. Matrix units sum half precisions in
+float32, and so does `tf.matmul` on a CPU. TensorFlow's other CPU operations sum
+in the dtype of their operands: in bfloat16, a sum of ones stops near 256.
 """
 
 import contextlib
@@ -18,21 +17,21 @@ from lambdanet_tf.arguments import one_of
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """What a device reaches in float32.
+    """How fast a device computes in float32.
 
     Attributes:
         flops: operations per second of a large matrix product.
         inner: inner length at which a product runs at half that rate.
         bandwidth: bytes per second of reading and writing intermediates.
         launch: seconds that a small operation takes, whatever its size.
-        training: how much longer moving takes with the gradients.
-        convolution: rate of a convolution, as a share of `flops`; above 1
-            where the products with padding, which count here, are skipped.
-        convolution_training: the same with its gradients.
-        convolution_inner: products of an output number at which a convolution
+        training: by which factor gradients slow down reading and writing.
+        convolution: rate of a convolution relative to `flops`. It may exceed
+            1, because we count products with padding that a device skips.
+        convolution_training: `convolution` when gradients count, too.
+        convolution_inner: products per output number at which a convolution
             runs at half of these rates.
-        fourier: operations per second of fast Fourier transforms; 0 where
-            there are none.
+        fourier: operations per second of fast Fourier transforms; 0 if the
+            device has none.
     """
 
     flops: float
@@ -46,12 +45,12 @@ class Rates:
     fourier: float
 
 
-# That of CPUs was fitted to layers drawn at random, with their measured times
-# (`benchmarks.layers.regret`), that of TPUs to what the compiler of v3 expects
-# in bfloat16; that of GPUs is the vendor's, of an H200. "portable" is for files
-# of TFLite and ONNX, which have no fast Fourier transforms. A new row may also
-# need a place in `target_device`, its half precisions in `factor_dtype`, and
-# its name in `devices=` of "fourier" and "fft" (position/plan.py).
+# We fitted the CPU rates to measured times of random layers
+# (`benchmarks.layers.regret`), and the TPU rates to the estimates of the v3
+# compiler in bfloat16. The GPU rates are the vendor's, for an H200. "portable"
+# is for TFLite and ONNX files, which have no fast Fourier transforms. A new row
+# may also need a place in `target_device`, its half precisions in
+# `factor_dtype`, and its name in `devices=` of "fourier" and "fft" (plan.py).
 DEVICES = {
     "cpu": Rates(1.4e11, 4.1, 1e10, 1.1e-5, 2.6, 1.25, 0.22, 52, 1.4e10),
     "gpu": Rates(4e13, 64, 4e12, 8e-6, 3.0, 0.3, 0.3, 0, 1e12),
@@ -59,8 +58,8 @@ DEVICES = {
     "portable": Rates(1.4e11, 4.1, 1e10, 1.1e-5, 2.6, 1.25, 0.22, 52, 0),
 }
 
-# The devices of `planning_for` in a thread, innermost last; also by the graph
-# that is outermost there.
+# The devices of `planning_for`, innermost last: one stack per thread, which its
+# outermost graph also finds.
 _targets = threading.local()
 _targets_of_graph = weakref.WeakKeyDictionary()
 
@@ -69,7 +68,7 @@ def target_device():
     """Returns the key of `DEVICES` that plans are made for."""
     targets = getattr(_targets, "stack", None)
     if not targets:
-        # A replica has a thread of its own, but the graph of its strategy's.
+        # A replica runs in its own thread, but in the graph of its strategy.
         targets = _targets_of_graph.get(_outermost_graph())
     if targets:
         return targets[-1]
@@ -83,8 +82,9 @@ def target_device():
 def planning_for(device):
     """Makes plans for a device that this process may not have.
 
-    Holds in the thread that enters it, for what it traces, and for the replicas
-    of the strategies that it runs. "portable" is for files of TFLite and ONNX.
+    It applies to the thread that enters it, to the functions that this thread
+    traces, and to replicas of its strategies. Use "portable" for TFLite and
+    ONNX files.
 
     Examples:
         >>> layer = LambdaLayer(scope=23)
@@ -119,16 +119,16 @@ def _outermost_graph():
 
 
 def accumulation_dtype(dtype):
-    """Returns in what sums over positions are kept: float32, or float64."""
+    """Returns the dtype of sums over positions: float32, or float64."""
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
 def factor_dtype(dtype, narrow=(tf.bfloat16, tf.float16)):
-    """Returns to what factors of sums over positions are cast.
+    """Returns the dtype of the factors of sums over positions.
 
-    That is a half precision itself on devices whose matrix units know it and
-    add up in float32, if it is among `narrow`: one sum over all positions can
-    be larger than any float16, and the share of one among thousands smaller.
+    A half precision stays as it is if `narrow` permits it and the device's
+    matrix units sum it in float32. `narrow` matters because a sum over all
+    positions can overflow float16, and the weight of one position underflow.
     """
     known = {"tpu": (tf.bfloat16,), "gpu": (tf.bfloat16, tf.float16)}
     if dtype in narrow and dtype in known.get(target_device(), ()):

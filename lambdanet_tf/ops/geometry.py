@@ -1,7 +1,7 @@
-"""Which context positions a query sees, and through which entry of the table.
+"""Which context positions a query sees, and by which entry of the table.
 
-An axis is described the way a convolution describes it: query `i` meets the
-table's entry `t` at context position
+An axis works as in a convolution: query `i` uses the table's entry `t` for
+context position
 
     i * stride + t * dilation - padding
 
@@ -23,12 +23,12 @@ class Axis:
     Attributes:
         context: int, or scalar tensor if unknown. Number of context positions.
         queries: int or scalar tensor. Number of query positions.
-        taps: int. Entries of the table that are used, counted from `first`.
-        first: int. The first entry of the table that is used.
+        taps: int. Number of table entries in use, from `first` on.
+        first: int. The first table entry in use.
         stride: int. Context positions between neighboring queries.
         dilation: int. Context positions between neighboring entries.
-        padding: int or scalar tensor. Positions before context position 0
-            that the entry `first` of the first query lies at; may be negative.
+        padding: int or scalar tensor. How far the entry `first` of the first
+            query lies before context position 0; may be negative.
     """
 
     context: int | tf.Tensor
@@ -51,7 +51,7 @@ class Axis:
 
     @property
     def circle(self):
-        """Points of the shortest circle on which nothing wraps around."""
+        """The shortest length of a transform in which nothing wraps around."""
         last_offset = self.span - 1 - self.padding
         last_query = (self.queries - 1) * self.stride
         return 1 + max(
@@ -74,9 +74,9 @@ class Axis:
 
     @property
     def padding_after(self):
-        """Positions that the last query reads behind the end."""
+        """How many positions the last query reads beyond the end."""
         if self.stride == 1 and self.queries is self.context:
-            # Static, even where the size of the axis is not.
+            # Static, even if the size of the axis is not.
             return _at_least_zero(self.span - 1 - self.padding)
         reach = (self.queries - 1) * self.stride + self.span
         return _at_least_zero(reach - self.padding - self.context)
@@ -99,7 +99,7 @@ class Axis:
         )
 
     def entries(self):
-        """Returns the entry of pairs, int32 `(queries, context)`, or -1."""
+        """Returns each pair's entry or -1, int32 `(queries, context)`."""
         offset = (
             tf.range(self.context)[None, :]
             + self.padding
@@ -120,7 +120,7 @@ def size(x, axis):
 def sliced(x, begin, sizes):
     """Computes `tf.slice`, whose gradient is faster than that of a subscript.
 
-    Under XLA a subscript: the gradient of the other has no gradient there.
+    Under XLA it uses a subscript, because `tf.slice` has no second gradient.
     """
     if not is_compiled_by_xla():
         return tf.slice(x, begin, sizes)
@@ -132,9 +132,9 @@ def sliced(x, begin, sizes):
 
 
 def fitted(x, pads):
-    """Pads axes with zeros, or cuts them where a number is negative.
+    """Pads axes with zeros, or cuts them if a number is negative.
 
-    Per axis (before, after): ints, or scalar tensors that are not negative.
+    `pads` has (before, after) per axis: ints, or non-negative scalar tensors.
     """
     cuts = [
         [max(-pad, 0) if isinstance(pad, int) else 0 for pad in pair]
@@ -157,7 +157,7 @@ def fitted(x, pads):
 def dilated(kernel, dilations):
     """Puts `dilation - 1` zeros between entries along each of the first axes.
 
-    (Not every device has the gradient of a dilated convolution.)
+    (Some devices lack the gradient of a dilated convolution.)
     """
     for axis, dilation in enumerate(dilations):
         sizes = kernel.shape.as_list()
@@ -183,10 +183,10 @@ def ceil_div(number, divisor):
 
 
 def same_axis(context, taps, stride=1, dilation=1):
-    """Makes an `Axis` with the padding `SAME`: `ceil(context / stride)`.
+    """Makes an `Axis` with "same" padding: `ceil(context / stride)` queries.
 
-    Of context positions, an int or a scalar tensor; entries of the scope; and
-    the distances of two queries and of two entries.
+    `context` is an int or a scalar tensor, `taps` the size of the scope.
+    `stride` and `dilation` are the distances of queries and of entries.
     """
     span = (taps - 1) * dilation + 1
     queries = ceil_div(context, stride)
@@ -196,14 +196,14 @@ def same_axis(context, taps, stride=1, dilation=1):
 
 
 def valid_axis(context, taps, stride=1, dilation=1):
-    """Makes an `Axis` of windows inside the context; see `same_axis`."""
+    """Makes an `Axis` with "valid" padding; see `same_axis`."""
     span = (taps - 1) * dilation + 1
     queries = ceil_div(context - span + 1, stride)
     return Axis(context, queries, taps, 0, stride, dilation, 0)
 
 
 def causal_axis(context, taps, stride=1, dilation=1):
-    """Makes an `Axis` of the query and entries before; see `same_axis`."""
+    """Makes an `Axis` whose queries see only their past; see `same_axis`."""
     queries, padding = ceil_div(context, stride), dilation * (taps - 1)
     return Axis(context, queries, taps, 0, stride, dilation, padding)
 
@@ -215,13 +215,13 @@ def center_of(axis):
 
 @dataclasses.dataclass(frozen=True)
 class Geometry:
-    """The axes of a position lambda, cropped to the entries that matter."""
+    """The axes of a position lambda, cropped to the entries in use."""
 
     axes: tuple[Axis, ...]
 
     @classmethod
     def of(cls, axes):
-        """Crops axes to the entries that some query meets."""
+        """Crops axes to the entries that some query uses."""
         return cls(tuple(axis.cropped() for axis in axes))
 
     @property
@@ -238,7 +238,7 @@ class Geometry:
 
     @property
     def is_causal(self):
-        """Whether this is a sequence whose queries see only their past."""
+        """Whether it is a sequence whose queries see only their past."""
         return self.rank == 1 and self.axes[0].is_causal
 
     @property

@@ -1,7 +1,8 @@
-"""Keys: how they are normalized over the positions that a query sees.
+"""How keys are normalized over the positions that a query sees.
 
-A softmax needs the maximum of the keys, and has forms of its own. Any other
-normalization multiplies the keys by a function of one sum, and is a row here.
+A softmax needs the maximum of the keys, and is implemented where it is used.
+Each other normalization multiplies the keys by a function of one sum: a row
+here.
 """
 
 import tensorflow as tf
@@ -9,24 +10,24 @@ import tensorflow as tf
 from lambdanet_tf.ops.masks import masked_fill
 from lambdanet_tf.ops.masks import with_rank
 
-# Finite, so that a difference of two is zero and not NaN.
+# Finite, so that the difference of two is zero and not NaN.
 MASKED_LOGIT = -1e30
 _TINY = 1e-12
 
 
 def inverse_length(energy):
-    """Returns 1 / sqrt(energy); zero where there is none, in gradients too."""
+    """Returns 1 / sqrt(energy), or zero (also its gradient) for energy 0."""
     scale = tf.math.rsqrt(tf.maximum(energy, _TINY))
     return masked_fill(scale, energy > _TINY)
 
 
-# What is summed of each key, and the factor that the sum gives.
+# Two functions: of each key before the sum, and from the sum to the factor.
 SUMS = {"l2": (tf.square, inverse_length)}
 KEY_NORMALIZATIONS = ("softmax", *SUMS, None)
 
 
 def exact_where(needed, exact, fast):
-    """Returns `fast`, but the tensors of `exact()` where a mask says so."""
+    """Returns the tensors `fast`, with those of `exact()` where needed."""
 
     def mend():
         return [

@@ -5,8 +5,8 @@
                         + sum over m, u of  E[n, m, k, u] V[b, m, v, u]
                         + bias[k]
 
-The content lambda, the position lambda (Equation 1 of the paper) and a bias of
-timm's, each of which may be left out. All heads share a lambda.
+The three terms are the content lambda, the position lambda (Equation 1 of the
+paper) and timm's bias; each is optional. All heads share a lambda.
 """
 
 import tensorflow as tf
@@ -46,27 +46,27 @@ def lambda_output(
         keys: `(batch, m, key_dim, intra_depth)`, before normalization, or None
             for no content lambda.
         values: `(batch, m, value_dim, intra_depth)`.
-        embeddings: None for no position lambda. With a geometry the table of
+        embeddings: None for no position lambda. With a geometry, the table of
             relative positions, `(*entries, key_dim, intra_depth)`, entry
-            `center + (m - n)` per axis. Without, the embedding of every pair,
-            `([batch,] n, m, key_dim, intra_depth)`.
-        geometry: None, or a `Geometry`, of the values kept and the new ones.
-        plan: a `Plan`, or one of `implementations()`; of a table.
-        normalization: one of `KEY_NORMALIZATIONS`, over what a query may see.
-        masks: `Masks`. With `causal`, query n sees what is up to position `n *
-            stride` of the geometry.
+            `center + (m - n)` per axis. Without one, the embedding of every
+            pair, `([batch,] n, m, key_dim, intra_depth)`.
+        geometry: None, or a `Geometry`. Its context includes the values that
+            `state` keeps.
+        plan: a `Plan`, or one of `implementations()`. Used with a table only.
+        normalization: one of `KEY_NORMALIZATIONS`, over visible positions.
+        masks: `Masks`. If `causal`, query n sees positions up to `n * stride`.
         position_bias: None, or `(key_dim,)`.
-        state: None, or of the positions before those of a causal sequence: with
-            keys what `content_state_spec` says; with a table of more than one
-            entry "values", the last before the new ones.
+        state: None, or the state of a causal sequence before these positions.
+            With keys it holds what `content_state_spec` describes; with a table
+            of several entries also "values", the latest earlier ones.
 
     Returns:
-        `(batch, n, heads, value_dim)`; zero, but for the bias, where nothing is
-        permitted. And the next state; {} unless causal.
+        `(batch, n, heads, value_dim)`, zero except for the bias where the masks
+        permit nothing. And the next state, {} unless causal.
 
     Raises:
-        ValueError: if the plan or a mask needs static sizes that `geometry`
-            does not have.
+        ValueError: if the plan or a mask needs static sizes, and `geometry`
+            has none.
     """
     values = masked_fill(values, masks.permitted)
     window, outputs, after = None, [], {}
@@ -101,15 +101,15 @@ def lambda_output(
 def _position_output(queries, values, embeddings, geometry, plan, causal):
     """Computes what the queries read from their position lambdas.
 
-    Sums over positions run in float32 or wider. If `causal`, what comes later
-    may change no bit of an output. Other arguments as of `lambda_output`.
+    Sums over positions run in float32 or wider. If `causal`, later positions
+    do not change a single bit of an output. Arguments as in `lambda_output`.
     """
     dims = Dims(*queries.shape[-2:], *values.shape[-2:])
     if not isinstance(plan, Plan):
         plan = plan_for(geometry, dims, plan, batch=values.shape[0])
     algorithm, dtype = ALGORITHMS[plan.algorithm], values.dtype
     if causal and not geometry.is_causal and algorithm.mixes_positions:
-        # The next positions of a sequence, among those that were kept.
+        # A step: the new positions would mix with those that it keeps.
         plan = plan_for(geometry, dims, "query_first", batch=values.shape[0])
         algorithm = ALGORITHMS[plan.algorithm]
     inner = factor_dtype(dtype)
@@ -124,7 +124,7 @@ def _position_output(queries, values, embeddings, geometry, plan, causal):
 
 def _bias_output(queries, bias):
     """Returns what queries read from the bias, `(b, n, h, 1)`."""
-    # No `tf.einsum`: TFLite's converter writes a wrong one for unknown sizes.
+    # TFLite's converter writes a wrong `tf.einsum` if sizes are unknown.
     dtype = accumulation_dtype(queries.dtype)
     products = tf.cast(queries, dtype) * tf.cast(bias, dtype)
     read = tf.reduce_sum(products, axis=-1, keepdims=True)

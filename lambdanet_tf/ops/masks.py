@@ -1,7 +1,7 @@
-"""Masks of a call, in the one form that everything behind it takes.
+"""Masks of a call, converted to the one form that the equations take.
 
-The forms that a caller may give are read here alone. Padding is filled with
-zeros before it is projected, so that nothing there reaches a sum.
+Callers may pass masks in several forms, which only this file reads. Padding is
+set to zero before the projections, so that no value there reaches a sum.
 """
 
 import dataclasses
@@ -15,16 +15,17 @@ from lambdanet_tf.ops.geometry import size
 
 @dataclasses.dataclass(frozen=True)
 class Masks:
-    """What the queries of a call may see. True is real, or permitted.
+    """What the queries of a call may see. True means real or permitted.
 
     Attributes:
         query: None or boolean `(batch, n)`: which queries are not padding.
         context: None or boolean `(batch, m)`: which context positions are not.
-        permitted: None or boolean `(batch or 1, m)`: what all queries may see,
-            without padding.
-        seen: None or boolean `(batch or 1, n, m)`: what each query may see,
-            without padding, if queries differ; `permitted` is None then.
-        causal: bool. Whether a query sees only itself and what is before it.
+        permitted: None or boolean `(batch or 1, m)`: the positions that every
+            query may see, without padding.
+        seen: None or boolean `(batch or 1, n, m)`: the positions that each
+            query may see, without padding. Set only if queries differ; then
+            `permitted` is None.
+        causal: bool. Whether a query sees only itself and earlier positions.
     """
 
     query: tf.Tensor | None = None
@@ -43,7 +44,7 @@ class Masks:
         attention_mask=None,
         causal=False,
     ):
-        """Makes the masks of a layer's call, of all forms that it takes."""
+        """Makes the masks of a layer's call from all that the caller passed."""
         if context is inputs:
             given = {"mask": mask, "context_mask": context_mask}
             query = real = padding_mask(inputs, **given)
@@ -59,8 +60,8 @@ class Masks:
     def of(cls, query=None, context=None, pairs=None, causal=False, lines=None):
         """Combines padding `(batch, n)` and `(batch, m)` with a mask of pairs.
 
-        A mask `(n, m)` or `(batch or 1, n or 1, m)` is bool, or 0 and 1; with
-        lines, one of an example counts for so many of the batch.
+        A mask `(n, m)` or `(batch or 1, n or 1, m)` is bool, or 0 and 1. If
+        `lines` is given, each example is that many rows of the batch.
         """
         if pairs is None:
             return cls(query, context, permitted=context, causal=causal)
@@ -78,11 +79,10 @@ class Masks:
         return cls(query, context, seen=seen, causal=causal)
 
     def filled(self, x, context):
-        """Returns inputs and context with zeros for what is padding.
+        """Returns inputs and context with zeros at padded positions.
 
-        At padded queries only NaN and infinity are replaced. The context
-        `(batch, m, channels)` is the same tensor where it is x, `(batch, n,
-        channels)`.
+        At padded queries, only NaN and infinity are replaced. If the context
+        is x, the two results are one tensor, too.
         """
         is_shared = context is x and self.context is None
         if self.query is not None:
@@ -92,7 +92,7 @@ class Masks:
 
 
 def differs_by_query(attention_mask):
-    """Returns whether a mask of pairs, in any form, is of single queries."""
+    """Returns whether a mask of pairs can differ between queries."""
     return tuple(attention_mask.shape[-2:-1]) != (1,)
 
 
@@ -104,17 +104,17 @@ def check_attention_mask(mask, batch, n, m):
     if shape.rank is None or not any(map(shape.is_compatible_with, allowed)):
         raise ValueError(
             "`attention_mask` must have the shape (n, m), (batch, n, m) or "
-            f"(batch, 1, m): query by context positions; here {(n, m)}, "
-            f"{(batch, n, m)} or {(batch, 1, m)}. Received: {shape}. (Padding "
-            "of a batch is `context_mask`.)"
+            f"(batch, 1, m) for n queries and m context positions: here "
+            f"{(n, m)}, {(batch, n, m)} or {(batch, 1, m)}. Received: {shape}. "
+            "To mask the padding of a batch, use `context_mask`."
         )
 
 
 def padding_mask(x, **masks):
-    """Returns boolean `(batch, positions)`, False = padding, or None.
+    """Combines masks to boolean `(batch, positions)`, or None.
 
-    Masks are None, `(batch, positions)` or `(batch, *spatial)`, each under the
-    name that errors show.
+    Each mask is None, `(batch, positions)` or `(batch, *spatial)`; False means
+    padding. Errors show the name of the keyword.
     """
     flat = [
         _flat(name, tf.cast(mask, tf.bool), x)
@@ -132,7 +132,7 @@ def _flat(name, mask, x):
     if not any(map(mask.shape.is_compatible_with, allowed)):
         raise ValueError(
             f"`{name}` must have the shape (batch, positions) or (batch, "
-            f"*spatial); here {tuple(shapes[1])} or {tuple(shapes[0])}. "
+            f"*spatial): here {tuple(shapes[1])} or {tuple(shapes[0])}. "
             f"Received: {mask.shape}."
         )
     positions = math.prod(size(x, axis + 1) for axis in range(len(grid)))
@@ -142,9 +142,9 @@ def _flat(name, mask, x):
 
 
 def masked_fill(x, mask, value=0.0):
-    """Returns x with a number where a mask is False.
+    """Returns x, with a number where the mask is False.
 
-    The mask is None, or boolean with the first axes of x, any of them 1.
+    The mask is None, or boolean and broadcasts to the first axes of x.
     """
     if mask is None:
         return x

@@ -1,4 +1,4 @@
-"""Embeddings of all (query, context) pairs, and what queries read of them."""
+"""Embeddings of all (query, context) pairs, and outputs computed from them."""
 
 import math
 
@@ -8,14 +8,15 @@ from lambdanet_tf.ops.devices import accumulation_dtype
 from lambdanet_tf.ops.devices import factor_dtype
 from lambdanet_tf.ops.masks import masked_fill
 
-# Added up for three axes it still is an int32, and below every row.
+# The sum over three axes still fits an int32, and is below every row.
 _OUTSIDE = -(2**29)
 
 
 def relative_index(geometry):
     """Returns the row of the flattened table for every pair, int32 `(n, m)`.
 
-    -1 out of scope. Computed in the graph: no constant is saved with a model.
+    It is -1 out of scope. The graph computes it, so that no large constant is
+    saved with a model.
     """
     strides = [math.prod(geometry.taps[i + 1 :]) for i in range(geometry.rank)]
     index = tf.zeros([1, 1], tf.int32)
@@ -32,8 +33,8 @@ def relative_index(geometry):
 def pair_embeddings(table, geometry, dtype=None, context_first=False):
     """Returns embeddings `(n, m, ...)` of all pairs, zero out of scope.
 
-    Of a table `(*taps, ...)` that is cropped to a static geometry. The gradient
-    of an entry is added up in float32 or wider.
+    The table, `(*taps, ...)`, is cropped to a static geometry. The gradient of
+    an entry is summed in float32 or wider.
     """
     index, rank = relative_index(geometry), geometry.rank
     index = tf.transpose(index) if context_first else index
@@ -51,15 +52,15 @@ def pair_output(queries, values, embeddings, geometry, seen):
     Embeddings are `([batch,] n, m, key_dim, intra_depth)` or, with a static
     geometry, the table; `seen` is None or `(batch or 1, n or 1, m)`.
 
-    Cost: scores of all pairs first, 2 b n m h u (k + v) operations and an
-    intermediate b n h m u, or lambdas first, as `einsum`: what is less.
+    Cost: 2 b n m h u (k + v) operations and an intermediate b n h m u if it
+    computes the scores of all pairs first, or that of `einsum`, if less.
     """
     dtype, inner = values.dtype, factor_dtype(values.dtype)
     if geometry is not None:
         if not geometry.is_static:
             raise ValueError(
-                "`attention_mask` needs a `geometry` of static sizes. "
-                "Received: sizes that are known at run time only."
+                "`attention_mask` needs inputs of static size, because the "
+                "layer has a table. Received: a size unknown until run time."
             )
         table = geometry.crop(embeddings)
         embeddings = pair_embeddings(table, geometry, inner)

@@ -1,4 +1,4 @@
-"""What a query read: the weights over context positions that lambdas imply."""
+"""The weights over context positions that the lambdas imply for a query."""
 
 import dataclasses
 
@@ -7,21 +7,21 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """What some queries of a lambda layer read from every context position.
+    """How much some queries of a lambda layer read from each position.
 
-    Weights can be negative, and do not add up to one.
+    Weights can be negative, and need not sum to one.
 
     Attributes:
-        places: of the queries, p of them, each one index per axis.
+        places: the positions of the p queries, each with one index per axis.
         grid: sizes of the queries' grid.
         content: `(batch, p, heads, *context grid, intra_depth)`: weights of
-            the content part; zero without one.
+            the content part; zero if there is none.
         position: `(batch, p, heads, *context grid, intra_depth)`: weights of
-            the position part; zero without one.
+            the position part; zero if there is none.
         bias: `(batch, p, heads)`: what the position bias adds to every channel
-            of a head; zero without one.
-        values: `(batch, *context grid, value_dim, intra_depth)`: what the
-            weights are applied to, normalized.
+            of a head; zero if there is none.
+        values: `(batch, *context grid, value_dim, intra_depth)`: the
+            normalized values, to which the weights apply.
     """
 
     places: tuple[tuple[int, ...], ...]
@@ -32,7 +32,7 @@ class Reading:
     values: tf.Tensor
 
     def outputs(self) -> tf.Tensor:
-        """Applies the weights: the layer's outputs at the places.
+        """Applies the weights, which gives the layer's outputs at `places`.
 
         Returns:
             `(batch, p, heads * value_dim)`.

@@ -1,4 +1,4 @@
-"""The state of a sequence: what must be kept of it to go on."""
+"""The state of a sequence: what a layer keeps between two steps."""
 
 import tensorflow as tf
 
@@ -13,14 +13,14 @@ def content_state_spec(
     normalization: str | None = "softmax",
     dtype=tf.float32,
 ):
-    """Returns what must be kept of a sequence to go on with its content output.
+    """Returns the shapes and dtypes of the state of a content lambda.
 
     Returns:
-        Dictionary of `tf.TensorSpec`. "content", `(batch, key_dim, intra_depth,
-        value_dim)`: the sum of keys times values. "key_sum", `(batch, key_dim,
-        intra_depth)`: of exponentials (softmax) or of squares (l2).
-        "key_maximum", of that shape, with softmax: exponents in the sums are
-        relative to it. All in float32 or wider.
+        Dictionary of `tf.TensorSpec`, float32 or wider. "content", `(batch,
+        key_dim, intra_depth, value_dim)`: the sum of keys times values.
+        "key_sum", `(batch, key_dim, intra_depth)`: the sum of exponentials
+        (softmax) or squares (l2). "key_maximum", same shape, softmax only: the
+        exponents in the sums are relative to it.
     """
     dtype = accumulation_dtype(tf.as_dtype(dtype))
     channels = [key_dim, intra_depth]
@@ -33,9 +33,9 @@ def content_state_spec(
 
 
 def initial_state(spec, batch_size):
-    """Returns the state of a batch of sequences of which nothing was seen yet.
+    """Returns the state of a batch of sequences before their first position.
 
-    States that are not of the content part begin at zero.
+    All but "key_maximum" starts at zero.
     """
     state = {}
     for name, part in spec.items():

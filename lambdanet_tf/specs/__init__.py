@@ -1,4 +1,4 @@
-"""The networks as rows of tables, without TensorFlow."""
+"""The networks as data, without TensorFlow."""
 
 from lambdanet_tf.specs.attributes import replace as replace
 from lambdanet_tf.specs.mobilenet import InvertedRow as InvertedRow

@@ -1,4 +1,4 @@
-"""Checks of the attributes of a spec, and specs with some of them changed."""
+"""Checks of the attributes of a spec, and copies with other attributes."""
 
 import dataclasses
 import math
@@ -8,7 +8,7 @@ from lambdanet_tf.arguments import check_types
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import one_of
 
-# What no layer checks.
+# Choices that no layer checks.
 _CHOICES = {
     "padding": ("same", "symmetric"),
     "shortcut": ("pool", "conv"),
@@ -17,9 +17,9 @@ _CHOICES = {
 
 
 def check_attributes(spec):
-    """Raises a ValueError for a wrong type, or a number out of range.
+    """Raises a ValueError for a wrong type or a number out of range.
 
-    Lists become tuples before, as JSON and Keras give those back.
+    First it converts lists to tuples, because JSON and Keras return lists.
     """
     for name, value in vars(spec).items():
         if isinstance(value, list):
@@ -40,12 +40,12 @@ def check_attributes(spec):
 
 
 def replace(spec, changes, others=()):
-    """Returns a spec with some attributes changed.
+    """Returns a copy of a spec with some attributes changed.
 
     Args:
         spec: `ResNetSpec` or `MobileNetSpec`.
-        changes: dict from attribute to value.
-        others: names that the caller takes as well, for "did you mean".
+        changes: dictionary from attribute to value.
+        others: other arguments of the caller, for "Did you mean".
 
     Raises:
         ValueError: if there is no such attribute, or a value is out of range.
@@ -56,7 +56,7 @@ def replace(spec, changes, others=()):
             raise ValueError(
                 f"`{name}` is not an argument of {spec.name}. Received: "
                 f"{name}={value!r}.{did_you_mean(name, (*fields, *others))} "
-                "Besides those of every builder (include_top, weights, ...): "
-                f"{', '.join(fields)}."
+                "Its arguments are those of every builder (include_top, "
+                f"weights, ...) and {', '.join(fields)}."
             )
     return dataclasses.replace(spec, **changes)

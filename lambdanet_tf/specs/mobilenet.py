@@ -10,10 +10,10 @@ class InvertedRow:
     """Inverted bottlenecks of one shape: Table 2 of MobileNetV2.
 
     Attributes:
-        expansion: channels inside the block, in its input channels.
+        expansion: inner channels, as a multiple of the input channels.
         filters: output channels.
-        blocks: how many in a row.
-        strides: of the first of them.
+        blocks: number of blocks.
+        strides: strides of the first block.
     """
 
     expansion: int
@@ -30,25 +30,26 @@ class MobileNetSpec:
     """A MobileNetV2 with some blocks replaced by lightweight lambda blocks.
 
     Attributes:
-        name: of the network.
-        rows: of inverted bottlenecks, in order.
-        lambda_blocks: numbers, from 1 over the whole network, of the blocks
-            whose depthwise convolution is a lambda convolution instead, at
-            the block's input channels.
+        name: the network's name.
+        rows: rows of inverted bottlenecks, in order.
+        lambda_blocks: the blocks, numbered from 1 over the whole network, in
+            which a lambda convolution replaces the depthwise convolution and
+            the expansion.
         image_size: recommended height and width.
-        dropout_rate: before the classifier.
-        stem_filters: of the first convolution.
-        head_filters: of the last convolution.
-        activation: after every normalization but the last of a block.
+        dropout_rate: rate of the dropout before the classifier.
+        stem_filters: channels of the first convolution.
+        head_filters: channels of the last convolution.
+        activation: after every normalization except the last of a block.
         norm_epsilon: as in `ResNetSpec`.
-        padding: of strided convolutions, as in `ResNetSpec`.
-        num_heads: of the lambda convolutions; so are the remaining ones.
+        padding: as in `ResNetSpec`, for strided convolutions.
+        num_heads: heads of the lambda convolutions, to which the remaining
+            attributes belong, too.
         key_dim: the paper's k.
         intra_depth: the paper's u.
         kernel_size: the paper's r.
 
     Raises:
-        ValueError: if an attribute has a value that is not allowed.
+        ValueError: if an attribute has a wrong value.
 
     Reference: [Sandler et al., 2018](https://arxiv.org/abs/1801.04381); the
     lambda blocks: Section 5.3 of the LambdaNetworks paper.
@@ -87,19 +88,19 @@ class MobileNetSpec:
             block in range(1, blocks + 1) for block in self.lambda_blocks
         ):
             raise ValueError(
-                f"`lambda_blocks` must be numbers from 1 to {blocks}. Received:"
-                f" lambda_blocks={self.lambda_blocks}."
+                f"`lambda_blocks` must be numbers of blocks, 1 to {blocks}. "
+                f"Received: lambda_blocks={self.lambda_blocks}."
             )
 
     @property
     def stride(self):
-        """Pixels of the image per position of the last map."""
+        """The total stride of the last map, in pixels."""
         return list(self.map_strides.values())[-1]
 
     @property
     def map_strides(self):
-        """Pixels of the image per position of each stage's last map."""
-        stage, stride, strides = 1, 2, {}  # those of the stem
+        """The total stride of each stage's last map, in pixels."""
+        stage, stride, strides = 1, 2, {}  # of the stem
         for row in self.rows:
             stage, stride = stage + (row.strides > 1), stride * row.strides
             strides[f"c{stage}"] = stride

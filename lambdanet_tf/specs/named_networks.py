@@ -1,6 +1,6 @@
-"""Every network by name: the paper's, its baselines, timm's, a small one.
+"""Every network by name: the paper's, its baselines, timm's, small ones.
 
-The counts of parameters are those of the networks built here; `make tables`
+The numbers of parameters are those of the networks that we build; `make tables`
 compares them with the paper's.
 """
 
@@ -19,19 +19,19 @@ class Preset:
     """A named network: its architecture, its size and its evaluation.
 
     Attributes:
-        spec: the architecture, all that can be changed by keyword.
-        parameters: trainable ones, with the builder's defaults.
+        spec: the architecture; a builder's keywords change its attributes.
+        parameters: trainable parameters, with the builder's defaults.
         evaluation_crop: center-crop fraction for evaluation.
         interpolation: `"bilinear"` or `"bicubic"`, to resize that crop.
     """
 
     spec: ResNetSpec | MobileNetSpec
     parameters: int
-    evaluation_crop: float = 0.875  # The common ImageNet evaluation.
+    evaluation_crop: float = 0.875  # the usual crop for ImageNet
     interpolation: str = "bilinear"
 
 
-# Of LambdaResNet, LambdaResNet-C4 and ResNet-RS, by depth.
+# By depth, for LambdaResNet, LambdaResNet-C4 and ResNet-RS.
 _PARAMETERS = {
     50: (18_963_272, 16_242_072, 35_691_912),
     101: (36_866_920, 25_982_120, 63_618_696),
@@ -44,25 +44,25 @@ _PARAMETERS = {
 
 
 def _recommended(depth):
-    """Returns the largest run of Table 20, for its size and its rates."""
-    if depth == 200:  # Not there: Table 15's size, the rates of 152.
+    """Returns the run of Table 20 at the largest size, for its rates."""
+    if depth == 200:  # Not in Table 20: size of Table 15, rates of 152.
         return dataclasses.replace(_recommended(152), image_size=320)
     return [row for row in TABLE_20 if row.depth == depth][-1]
 
 
 def _hybrid_stages(row):
-    """Returns the stages of a LambdaResNet: some of c4, all of c5."""
+    """Returns the stages of a LambdaResNet, with lambdas in c4 and c5."""
     c2, c3, c4, c5 = row.blocks
     hybrid = ("L" if i + 1 in row.lambda_blocks_c4 else "C" for i in range(c4))
     return "C" * c2, "C" * c3, "".join(hybrid), "L" * c5
 
 
 def _resnet_rs(row):
-    """Returns a ResNet-RS, which a LambdaResNet changes.
+    """Returns a ResNet-RS, on which a LambdaResNet is based.
 
-    The paper does not say that squeeze-and-excitation is in c2 and c3 of a
-    LambdaResNet alone, nor that the fourth convolution of the stem strides:
-    only so do all its counts come out.
+    The paper does not say that a LambdaResNet has squeeze-and-excitation only
+    in c2 and c3, or that the stem's fourth convolution strides. But only then
+    do all numbers of parameters agree.
     """
     run = _recommended(row.depth)
     return ResNetSpec(
@@ -97,12 +97,12 @@ def _lambda_resnet_c4(row):
     )
 
 
-# The setting of Tables 3, 4 and 8 to 12: a plain ResNet-50.
+# A plain ResNet-50, as in Tables 3, 4 and 8 to 12.
 RESNET_50 = ResNetSpec(
     name="ResNet50", stages=uniform_stages("CCCC", TABLE_19[0].blocks)
 )
 
-# Not the paper's: for images of 8 to 32 pixels, such as handwritten digits.
+# Our own, for images of 8 to 32 pixels, such as handwritten digits.
 LAMBDA_RESNET_SMALL = ResNetSpec(
     name="LambdaResNetSmall",
     stages=("CL", "CL", "LL"),
@@ -118,7 +118,7 @@ LAMBDA_RESNET_SMALL = ResNetSpec(
     shortcut="pool",
     scope=7,
 )
-# Not the paper's either: for gray images of 28 pixels, as MNIST's are.
+# Our own, for gray images of 28 pixels, such as MNIST.
 LAMBDA_RESNET_SMALL_28 = dataclasses.replace(
     LAMBDA_RESNET_SMALL,
     name="LambdaResNetSmall28",
@@ -189,7 +189,7 @@ def _presets():
     yield Preset(RESNET_50, 25_557_032)
     yield Preset(LAMBDA_RESNET_SMALL, 568_154)
     yield Preset(LAMBDA_RESNET_SMALL_28, 426_090, 1.0)
-    # Crops and interpolation are those of timm's evaluation.
+    # Crop and interpolation as in timm's evaluation.
     yield Preset(LAMBDA_RESNET_26T, 10_958_272, 0.94, "bicubic")
     yield Preset(LAMBDA_RESNET_50TS, 21_536_832, 0.95, "bicubic")
     yield Preset(LAMBDA_RESNET_26RPT_256, 10_988_688, 0.94, "bicubic")

@@ -12,9 +12,9 @@ class DepthRow:
     """A row of Table 19.
 
     Attributes:
-        blocks: residual blocks of the stages c2, c3, c4 and c5.
-        lambda_blocks_c4: the blocks of c4, from 1, that are lambda blocks in a
-            LambdaResNet; those of c5 all are.
+        blocks: numbers of residual blocks in the stages c2, c3, c4 and c5.
+        lambda_blocks_c4: the lambda blocks of c4 in a LambdaResNet, numbered
+            from 1; all blocks of c5 are lambda blocks.
     """
 
     depth: int
@@ -38,9 +38,9 @@ class TrainingRow:
     """A row of Table 20: a LambdaResNet trained for 350 epochs.
 
     Attributes:
-        step_seconds: 1024 images on 8 TPUv3 cores in bfloat16.
-        top1: ImageNet accuracy in per cent; 0 where it is not given.
-        top1_pseudo_labels: the same with pseudo-labelled images.
+        step_seconds: for 1024 images on 8 TPUv3 cores in bfloat16.
+        top1: ImageNet accuracy in percent; 0 if the paper gives none.
+        top1_pseudo_labels: `top1` with pseudo-labeled images.
     """
 
     depth: int

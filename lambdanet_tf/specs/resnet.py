@@ -5,21 +5,21 @@ import math
 
 from lambdanet_tf.specs.attributes import check_attributes
 
-# Mean and standard deviation of ImageNet's channels, of pixels in [0, 255].
+# Mean and standard deviation of ImageNet's channels, for pixels in [0, 255].
 IMAGENET_MEAN = (123.675, 116.28, 103.53)
 IMAGENET_STD = (58.395, 57.12, 57.375)
 
-# Attributes that lambda layers take under the same names. All are fields of
-# `garden.LambdaResNet`, too; what shapes a table goes into `position_embedding`
-# of models/resnet.py.
+# Attributes that lambda layers take under the same names. `garden.LambdaResNet`
+# has them as fields, too. If one changes the shape of a table, it belongs into
+# `position_embedding` of models/resnet.py.
 LAMBDA_ARGUMENTS = (
     *("num_heads", "key_dim", "intra_depth", "scope"),
     *("use_content", "use_position", "use_position_bias"),
     *("key_normalization", "query_normalization", "use_batch_norm"),
 )
 
-# What stands in the middle of a residual block; `MIDDLES` of models/blocks.py
-# makes it.
+# The middle layer of a residual block, which `MIDDLES` of models/blocks.py
+# builds.
 LETTERS = {
     "C": "3x3 convolution",
     "L": "lambda layer",
@@ -36,63 +36,65 @@ class ResNetSpec:
     """A residual network of bottleneck blocks, convolutional or not.
 
     Attributes:
-        name: of the network.
-        stages: a string per stage with a letter of `LETTERS` per block.
+        name: the network's name.
+        stages: a string per stage, with a letter of `LETTERS` per block.
         image_size: recommended height and width.
-        image_mean: of the pixels in [0, 255], per channel of color images.
-        image_std: standard deviation of the same.
-        dropout_rate: before the classifier.
-        drop_path_rate: of the deepest residual branches.
-        drop_path_schedule: how the rate grows with depth: `"stage"` (as in
-            ResNet-RS: 2/5, 3/5, 4/5 and 1 of it), `"block"` (linearly from 0
-            at the first block) or `"constant"`.
-        widths: channels of the middle layer of a stage's blocks.
-        strides: of the first block of each stage.
-        expansion: block output channels, in widths.
-        stem_filters: of the convolutions of the stem.
-        stem_strides: of the same.
-        stem_kernel_size: of all of them.
+        image_mean: mean of each color channel, for pixels in [0, 255].
+        image_std: standard deviation of each color channel.
+        dropout_rate: rate of the dropout before the classifier.
+        drop_path_rate: rate of stochastic depth in the deepest block.
+        drop_path_schedule: how this rate grows with depth: `"stage"` (as in
+            ResNet-RS, to 2/5, 3/5, 4/5 and 1 of it), `"block"` (linearly from
+            0 at the first block) or `"constant"`.
+        widths: channels of the middle layers of each stage.
+        strides: strides of the first block of each stage.
+        expansion: output channels of a block, as a multiple of its width.
+        stem_filters: channels of the stem's convolutions.
+        stem_strides: strides of the stem's convolutions.
+        stem_kernel_size: kernel size of the stem's convolutions.
         stem_pool: whether 3x3 max pooling of stride 2 follows them.
-        shortcut: where it strides: `"pool"`, a 2x2 average pooling, then a
-            1x1 convolution (ResNet-D); or `"conv"`, a strided 1x1 convolution.
-        lambda_pool: window of the average pooling after a lambda layer that
-            strides.
-        se_ratio: of squeeze-and-excitation, in the block's output channels;
-            0 for none.
-        se_stages: the stages that have it, named from 2.
-        activation: after every normalization but the last of a block.
-        norm_epsilon: of every batch normalization, also of those in the
-            lambda layers.
-        padding: of strided convolutions and pooling: `"same"`, TensorFlow's,
-            or `"symmetric"`, the same on both sides. The sizes agree.
-        num_heads: of the lambda layers; so are the remaining attributes.
+        shortcut: how a strided shortcut works: `"pool"` for 2x2 average
+            pooling, then a 1x1 convolution (ResNet-D), or `"conv"` for a
+            strided 1x1 convolution.
+        lambda_pool: window of the average pooling after a lambda layer in a
+            strided block.
+        se_ratio: squeeze-and-excitation units, as a fraction of a block's
+            output channels; 0 for no squeeze-and-excitation.
+        se_stages: the stages that use it, numbered from 2.
+        activation: after every normalization except the last of a block.
+        norm_epsilon: of every batch normalization, also inside lambda layers.
+        padding: of strided convolutions and pooling: `"same"` as in
+            TensorFlow, or `"symmetric"`. The sizes of maps are the same.
+        num_heads: heads of the lambda layers, to which the attributes up to
+            `share_embeddings` belong, too.
         key_dim: the paper's k.
         intra_depth: the paper's u.
         scope: the paper's r; None for global.
         use_content: whether they have content lambdas.
         use_position: whether they have position lambdas.
-        use_position_bias: whether these have a bias.
+        use_position_bias: whether their position lambdas have a bias.
         key_normalization: `"softmax"`, `"l2"` or None, over positions.
         query_normalization: None, or `"softmax"` over `key_dim`.
-        use_batch_norm: whether queries and values are batch-normalized.
-        share_embeddings: whether the lambda layers of a stage that see maps of
-            the same size share their position embeddings.
-        attention_heads: of the attention layers; so are the remaining
-            attributes. 8 in Ramachandran et al. (2019) and Bello et al. (2019).
-        attention_key_dim: of a head's keys; None for as many as its values.
-        attention_scope: of local attention. 7 in Table 3 and in Ramachandran
-            et al. (2019).
-        attention_pool: window of the average pooling after attention that
-            strides. 2 in Ramachandran et al. (2019) and Srinivas et al. (2021).
-        parallel_keys: of attention in parallel with a convolution, channels of
-            all heads' keys, in widths; at least 20 per head. 0.2 in Bello et
-            al. (2019).
-        parallel_values: of the same, channels that attention gives and the
-            convolution does not, in widths, rounded down to a multiple of the
-            heads. 0.1 in Bello et al. (2019).
+        use_batch_norm: whether they batch-normalize queries and values.
+        share_embeddings: whether the lambda layers of a stage share their
+            position embeddings, if their maps have the same size.
+        attention_heads: heads of the attention layers: 8 in Ramachandran et al.
+            (2019) and Bello et al. (2019).
+        attention_key_dim: depth of a head's keys; None for that of its values.
+        attention_scope: scope of local attention: 7 in Table 3 and in
+            Ramachandran et al. (2019).
+        attention_pool: window of the average pooling after attention in a
+            strided block: 2 in Ramachandran et al. (2019) and Srinivas et al.
+            (2021).
+        parallel_keys: for attention in parallel with a convolution, channels
+            of all keys as a fraction of the width, at least 20 per head: 0.2
+            in Bello et al. (2019).
+        parallel_values: output channels of this attention as a fraction of the
+            width, rounded down to a multiple of the heads: 0.1 in Bello et al.
+            (2019). The convolution has the others.
 
     Raises:
-        ValueError: if an attribute has a value that is not allowed.
+        ValueError: if an attribute has a wrong value.
 
     Examples:
         >>> spec = ResNetSpec(
@@ -151,8 +153,8 @@ class ResNetSpec:
             not blocks or set(blocks) - set(LETTERS) for blocks in self.stages
         ):
             raise ValueError(
-                "`stages` must hold a string per stage, for each block one of "
-                f"the letters {_LETTERS_IN_WORDS}. Received: "
+                "`stages` must contain a string per stage, with one letter per "
+                f"block: {_LETTERS_IN_WORDS}. Received: "
                 f"stages={self.stages!r}."
             )
         for first, second in (
@@ -169,12 +171,12 @@ class ResNetSpec:
 
     @property
     def stride(self):
-        """Pixels of the image per position of the last map."""
+        """The total stride of the last map, in pixels."""
         return list(self.map_strides.values())[-1]
 
     @property
     def map_strides(self):
-        """Pixels of the image per position of each stage's last map."""
+        """The total stride of each stage's last map, in pixels."""
         stride = math.prod(self.stem_strides) * (2 if self.stem_pool else 1)
         strides = {}
         for stage, factor in enumerate(self.strides, start=2):
@@ -183,18 +185,18 @@ class ResNetSpec:
 
 
 def uniform_stages(pattern, blocks):
-    """Returns the stages of a pattern such as `"CCLL"`, a letter per stage.
+    """Returns the stages of a pattern such as `"CCLL"`.
 
     Args:
-        pattern: str. A letter of a block for each stage.
+        pattern: str. One letter per stage, for all its blocks.
         blocks: the number of blocks of each stage.
 
     Raises:
-        ValueError: if the letters are unknown, or not one per stage.
+        ValueError: if a letter is unknown, or if there is not one per stage.
     """
     if len(pattern) != len(blocks) or set(pattern) - set(LETTERS):
         raise ValueError(
-            f"`pattern` must hold {len(blocks)} letters, one per stage, of "
-            f"the letters {_LETTERS_IN_WORDS}. Received: pattern={pattern!r}."
+            f"`pattern` must have {len(blocks)} letters, one per stage: "
+            f"{_LETTERS_IN_WORDS}. Received: pattern={pattern!r}."
         )
     return tuple(letter * n for letter, n in zip(pattern, blocks, strict=True))

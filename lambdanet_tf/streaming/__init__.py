@@ -1,4 +1,4 @@
-"""Streaming: whole models called piece by piece, and text that they write."""
+"""Streaming: models that process sequences piece by piece, and generation."""
 
 from lambdanet_tf import lazy
 

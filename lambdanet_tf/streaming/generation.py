@@ -1,4 +1,4 @@
-"""Autoregressive sampling: a token is drawn, and read by the next step."""
+"""Autoregressive sampling: draws a token, which the next step reads."""
 
 import weakref
 from collections.abc import Iterator
@@ -21,17 +21,17 @@ def generate(
     """Continues sequences of tokens.
 
     Args:
-        model: as for `tokens`.
-        prompt: as there.
+        model: as in `tokens`.
+        prompt: as in `tokens`.
         length: int. How many tokens to add.
         **options: `temperature`, `top_k`, `top_p`, `seed` and `end_token` of
-            `tokens`. Nothing more is computed once all sequences have ended.
+            `tokens`. Computation stops once all sequences have ended.
 
     Returns:
-        `(batch, n + length)` of the prompt's dtype: prompts and what follows.
+        `(batch, n + length)` in the prompt's dtype: prompts and new tokens.
 
     Raises:
-        ValueError, tf.errors.InvalidArgumentError: as `tokens`.
+        ValueError, tf.errors.InvalidArgumentError: as in `tokens`.
     """
     positive_int("length", length)
     prompt = _checked(prompt)
@@ -54,35 +54,35 @@ def tokens(
 ) -> Iterator[np.ndarray]:
     """Yields the tokens that continue sequences, one at a time.
 
-    The prompt is read by one step, each new token by another, in functions that
-    are compiled at the first call for a model and its options.
+    One step reads the prompt, and each new token takes one more step. The first
+    call for a model and its options compiles these steps.
 
     Args:
-        model: as for `state_spec`, from tokens `(batch, positions)` to logits
+        model: as in `state_spec`, from tokens `(batch, positions)` to logits
             `(batch, positions, tokens)` of the next token, or to their
             softmax.
-        prompt: integers `(batch, n)`, one or more of each.
+        prompt: integers `(batch, n)`, at least one sequence of one token.
         length: int, or None to go on until all sequences have ended.
-        temperature: 0 for the likeliest token; else what logits are divided by
-            before a token is drawn.
-        top_k: None for all, or how many of the likeliest tokens one is drawn
-            from.
-        top_p: None for all, or a probability in [0, 1]: a token is drawn from
-            the fewest likeliest ones, of those of `top_k`, that have it
-            together.
-        seed: int32, which draws depend on alone; None for another draw in every
+        temperature: 0 for the most likely token. Otherwise logits are divided
+            by it before a token is drawn.
+        top_k: None for all tokens, or an int to draw only from that many of the
+            most likely tokens.
+        top_p: None for all tokens, or a probability in [0, 1] to draw only from
+            the smallest set of most likely tokens (of the `top_k`) that
+            reaches it.
+        seed: int32 that determines all draws. None for different draws in each
             call, which `tf.keras.utils.set_random_seed` repeats.
-        end_token: None, or the token behind which a sequence has ended: the
-            rest of it is this token.
+        end_token: None, or the token that ends a sequence. The rest of the
+            sequence repeats it.
 
     Yields:
         int32 `(batch,)`: the next token of each sequence.
 
     Raises:
-        ValueError: as `state_spec`; if the model is not of tokens, or an
-            argument is out of its range.
-        tf.errors.InvalidArgumentError: if outputs of the model are NaN, or all
-            tokens impossible.
+        ValueError: as in `state_spec`, and if the model does not take tokens or
+            an argument is out of range.
+        tf.errors.InvalidArgumentError: if the model returns NaN, or if no token
+            is possible.
     """
     new, place, ended = _checked(prompt), 0, np.array(False)
     state = initial_state(model, new.shape[0])
@@ -91,19 +91,19 @@ def tokens(
     draws, rank = temperature > 0, top_k
     if rank is None and top_p is not None:
         rank = size
-    if seed is None:  # Nothing is drawn of Keras' seed in vain.
+    if seed is None:  # Draw from the global generator only if needed.
         limit = tf.int32.max
         seed = tf.random.uniform([], 0, limit, tf.int32) if draws else 0
     numbers = (
-        # Less would make the quotients of logits infinite.
+        # A smaller divisor would make logits infinite.
         tf.constant(max(temperature, 1e-30), tf.float32),
-        # One token at least.
+        # At least one token remains.
         tf.constant(1.0 if top_p is None else max(top_p, 1e-30), tf.float32),
         tf.cast(seed, tf.int32),
         tf.constant(-1 if end_token is None else end_token, tf.int32),
     )
     while place != length and not ended.all():
-        # Two functions: single tokens are not of unknown length.
+        # Two functions, because a single token has a static length.
         read = _reader(model, draws, rank, place == 0)
         token, state = read(new, state, tf.constant(place), ended, numbers)
         yield token.numpy()
@@ -116,7 +116,7 @@ def _checked(prompt):
     fits = prompt.dtype.is_integer and prompt.shape.rank == 2
     if not fits or 0 in prompt.shape:
         raise ValueError(
-            "`prompt` must be integers (batch, n), one or more of each. "
+            "`prompt` must be integers (batch, n) with batch and n at least 1. "
             f"Received: {prompt.dtype.name} of shape {tuple(prompt.shape)}."
         )
     return prompt
@@ -125,8 +125,8 @@ def _checked(prompt):
 def _check(size, temperature, top_k, top_p, end_token):
     if not temperature >= 0:
         raise ValueError(
-            "`temperature` must be 0 or a positive number. Received: "
-            f"temperature={temperature!r}."
+            "`temperature` must be 0, for the most likely token, or positive. "
+            f"Received: temperature={temperature!r}."
         )
     if top_k is not None:
         check_int("top_k", top_k, 1, size)
@@ -139,11 +139,11 @@ def _check(size, temperature, top_k, top_p, end_token):
 def _reader(model, draws, rank, is_first):
     """Returns a compiled function that reads tokens and picks the next."""
     ends_in_softmax, known = tested(model)
-    # `enable_lora` of Keras 3 gives a layer other variables. They are kept, so
-    # that no other variable gets the id of one.
+    # Keras 3's `enable_lora` replaces variables of a layer. We keep a reference
+    # to them, so that no other variable gets the same id.
     weights = model.weights
     key = draws, rank, is_first, *map(id, weights)
-    # A model that its own function referred to would never be freed.
+    # If its own function referred to the model, it would never be freed.
     model = weakref.ref(model)
 
     @tf.function(autograph=False, reduce_retracing=True)
@@ -158,20 +158,20 @@ def _reader(model, draws, rank, is_first):
 
 
 def _pick(draws, rank, logits, place, ended, numbers):
-    """Returns a token for each sequence, the end token behind its end."""
+    """Returns a token for each sequence, or the end token after its end."""
     temperature, top_p, seed, end = numbers
     is_nan = tf.reduce_any(tf.math.is_nan(logits))
     is_finite = tf.math.is_finite(tf.reduce_max(logits, axis=-1))
     tf.debugging.Assert(
         tf.reduce_all(is_finite) & ~is_nan,
-        ["The outputs of the model are not finite at new token", place],
+        ["The model returns NaN or no possible token at new token", place],
     )
     if not draws:
         token = tf.argmax(logits, axis=-1, output_type=tf.int32)
         return tf.where(ended, end, token)
     logits, order = logits / temperature, None
     if rank is not None:
-        logits, order = tf.math.top_k(logits, rank)  # the likeliest first
+        logits, order = tf.math.top_k(logits, rank)  # the most likely first
         likelier = tf.cumsum(tf.nn.softmax(logits), axis=-1, exclusive=True)
         logits = tf.where(likelier < top_p, logits, -float("inf"))
     drawn = tf.random.stateless_categorical(logits, 1, [seed, place], tf.int32)

@@ -1,4 +1,4 @@
-"""A SavedModel that streams: state in, state out, and nothing kept between."""
+"""A stateless SavedModel that streams: it takes and returns the state."""
 
 import os
 from typing import Any
@@ -13,24 +13,24 @@ from lambdanet_tf.streaming.stream import step
 def export(model: tf.keras.Model, path: str | os.PathLike) -> None:
     """Writes a SavedModel with the signatures `initial_state` and `step`.
 
-    A server keeps nothing between two requests: a client keeps the state of
-    its sequence and sends it with the next piece. `initial_state` takes
+    The server keeps nothing between two requests: the client stores the state
+    of its sequence, and sends it with the next piece. `initial_state` takes
     `batch_size`, an int32 scalar, and returns the state as `state_0`, `state_1`
-    and so on. `step`, also the default signature, takes `inputs`, `(batch, n)`
-    or `(batch, n, channels)`, and the state, and returns `outputs` and the next
-    state. Batch and n are free. What is saved holds no object of Keras.
+    and so on. `step`, which is also the default signature, takes the state and
+    `inputs`, `(batch, n)` or `(batch, n, channels)`, and returns `outputs` and
+    the next state. Batch and n can vary. The SavedModel does not need Keras.
 
     Args:
-        model: as for `state_spec`.
-        path: of the folder to write, which for TensorFlow Serving ends in a
-            number: its version.
+        model: as in `state_spec`.
+        path: folder to write. TensorFlow Serving needs a version number at the
+            end of its name.
 
     Raises:
-        ValueError: as `state_spec`.
+        ValueError: as in `state_spec`.
         OSError: if the folder cannot be written.
     """
     nested = state_spec(model)
-    # Of layers' names TensorFlow would drop some and join others.
+    # TensorFlow would drop or merge some names of layers.
     names = [f"state_{n}" for n in range(len(tf.nest.flatten(nested)))]
 
     def flat(state):

@@ -1,9 +1,9 @@
-"""A model called piece by piece: its own graph is walked, with a state.
+"""Streaming of a whole model: walks its graph, with a state.
 
-There is no list of layers that stream. A layer with `initial_state` and `step`
-steps; every other layer is called on the new positions. At first use each call
-is tested on random inputs, whole and in two pieces, and the first layer whose
-outputs differ is named.
+We keep no list of layers that can stream. If a layer has `initial_state` and
+`step`, we use them; every other layer is called on the new positions. At first
+use, we test each call on random inputs, whole and in two pieces. If the outputs
+of a layer differ, an error names it.
 """
 
 import functools
@@ -20,7 +20,7 @@ from lambdanet_tf.models.graph import walk
 from lambdanet_tf.streaming import convolution
 
 State = dict[str, Any]
-_LENGTH = 64  # of the test; more than any short window
+_LENGTH = 64  # of the test, longer than most windows
 
 
 def state_spec(model: tf.keras.Model, batch_size: int | None = None) -> State:
@@ -31,16 +31,16 @@ def state_spec(model: tf.keras.Model, batch_size: int | None = None) -> State:
             `(batch, positions, channels)` to `(batch, positions, ...)`. Each
             layer either has `initial_state(batch_size)` and `step(inputs,
             state)`, as causal lambda layers do, or computes every position
-            from that position alone. Causal `Conv1D`s stream, too.
+            from that position only. Causal `Conv1D`s can stream, too.
         batch_size: int, or None if it varies.
 
     Returns:
-        The state with a `tf.TensorSpec` in place of each tensor. A size is None
-        where it is 0 at first: that state grows.
+        The state with a `tf.TensorSpec` in place of each tensor. If a size is
+        0 at first, it grows and is None here.
 
     Raises:
-        ValueError: if the model has several inputs or outputs, or a layer does
-            not stream; the text names it.
+        ValueError: if the model has several inputs or outputs, or if a layer
+            cannot stream; the text names the layer.
     """
 
     def spec(part):
@@ -52,19 +52,19 @@ def state_spec(model: tf.keras.Model, batch_size: int | None = None) -> State:
 
 @tf.autograph.experimental.do_not_convert
 def initial_state(model: tf.keras.Model, batch_size: int | tf.Tensor) -> State:
-    """Returns the state of sequences of which nothing was seen yet.
+    """Returns the state of sequences before their first position.
 
     Args:
-        model: as for `state_spec`.
+        model: as in `state_spec`.
         batch_size: int or scalar tensor. Number of sequences.
 
     Returns:
-        A dictionary by layer of dictionaries of tensors, batch first. That of a
-        nested model is nested; that of a layer's second call is
+        A dictionary from layers' names to dictionaries of tensors, batch first.
+        The state of a nested model is nested, too. A layer's second call is
         `<name>_call2`.
 
     Raises:
-        ValueError: as `state_spec`.
+        ValueError: as in `state_spec`.
     """
     tested(model)
     return _initial_state(model, batch_size)
@@ -76,21 +76,22 @@ def step(
 ) -> tuple[tf.Tensor, State]:
     """Computes the outputs of the next positions, in inference.
 
-    They equal, to rounding, what a call of the model on the whole sequence
-    computes at these positions, however the sequence is cut. To compile it:
+    Up to rounding, they equal the outputs of a call on the whole sequence,
+    however you cut it into pieces. To compile a step, use
     `tf.function(lambda inputs, state: streaming.step(model, inputs, state))`.
 
     Args:
-        model: as for `state_spec`.
-        inputs: `(batch, n)` tokens or `(batch, n, channels)`: one or several
-            new positions.
-        state: of the positions before, from `initial_state` or a step.
+        model: as in `state_spec`.
+        inputs: `(batch, n)` tokens or `(batch, n, channels)`: one or more new
+            positions.
+        state: the state from `initial_state` or the previous step.
 
     Returns:
         `(batch, n, ...)`, and the next state.
 
     Raises:
-        ValueError: as `state_spec`; if the inputs or the state do not fit.
+        ValueError: as in `state_spec`, and if the inputs or the state do not
+            fit.
     """
     tested(model)
     arguments = (tf.convert_to_tensor(inputs),), {}
@@ -98,20 +99,20 @@ def step(
     outputs, after = _stepped(model, arguments, given)
     if after.keys() != given.keys():
         raise ValueError(
-            f"`state` must come from this model, by layer: {[*after]}. "
-            f"Received: {[*given]}."
+            "`state` must come from `initial_state` or `step` of this model, "
+            f"with the layers {[*after]}. Received: {[*given]}."
         )
     return outputs, after
 
 
 def has_step(layer: Any) -> bool:
-    """Returns whether a layer says itself how it steps."""
+    """Returns whether a layer has `initial_state` and `step`."""
     names = ("initial_state", "step")
     return all(callable(getattr(layer, name, None)) for name in names)
 
 
 def _initial_state(layer, batch_size):
-    """Returns the state of a layer; {} of one that computes by position."""
+    """Returns the state of a layer, {} if it needs none."""
     if has_step(layer):
         return layer.initial_state(batch_size)
     if convolution.streams(layer):
@@ -124,7 +125,7 @@ def _initial_state(layer, batch_size):
 
 
 def _stepped(layer, arguments, state):
-    """Returns the outputs of a call at new positions, and the next state."""
+    """Computes a call at new positions: its outputs and the next state."""
     args, kwargs = arguments
     if has_step(layer):
         return layer.step(args[0], state)
@@ -149,15 +150,15 @@ _known = weakref.WeakKeyDictionary()
 def tested(model: tf.keras.Model) -> tuple[bool, dict]:
     """Tests a model at first use; returns if outputs sum to 1, and a cache."""
     check_functional(model)
-    end = model.outputs[0]  # Another one once a Sequential has grown.
+    end = model.outputs[0]  # It changes if a Sequential gets more layers.
     if model not in _known or _known[model][0] is not end:
         if len(model.inputs) != 1 or len(model.outputs) != 1:
             raise ValueError(
-                f"Model {model.name!r} cannot stream: it has "
-                f"{len(model.inputs)} inputs and {len(model.outputs)} outputs, "
-                "and a stream has one of each."
+                f"Model {model.name!r} cannot stream, because it must have one "
+                f"input and one output. Received: {len(model.inputs)} inputs "
+                f"and {len(model.outputs)} outputs."
             )
-        # GPUs round products of float32 to ten bits.
+        # On the CPU, because GPUs round float32 products to ten bits.
         with tf.init_scope(), tf.device("CPU:0"):
             inputs = _random_inputs(model.inputs[0])
             test = functools.partial(_test, inputs.shape[:2])
@@ -169,7 +170,7 @@ def tested(model: tf.keras.Model) -> tuple[bool, dict]:
 
 
 def _random_inputs(symbol):
-    """Returns two sequences of tokens 0 and 1, or of normal numbers."""
+    """Returns two sequences of random tokens 0 and 1, or normal numbers."""
     batch, length, *sizes = symbol.shape
     length = min(max(length or _LENGTH, 2), _LENGTH)
     shape = (batch or 2, length, *sizes)
@@ -180,7 +181,7 @@ def _random_inputs(symbol):
 
 
 def _test(shape, name, layer, arguments):
-    """Computes the outputs of a call; raises if those of pieces differ."""
+    """Computes the outputs of a call; raises if those in pieces differ."""
     args, kwargs = arguments()
     if is_graph(layer) and not has_step(layer):
         return walk(layer, args, functools.partial(_test, shape))
@@ -198,8 +199,9 @@ def _test(shape, name, layer, arguments):
         if not _are_pieces(x, parts, length):
             raise _refusal(
                 layer,
-                "in pieces its outputs are others than at once. It reads other "
-                "positions than its own and has no `step` for them, or a mask",
+                "its outputs for two pieces differ from those for the whole "
+                "sequence. It reads other positions without a `step`, or has a "
+                "mask. Replace it by a causal lambda layer or `Conv1D`",
             )
     return tf.nest.map_structure(_nonzero, whole)
 
@@ -209,7 +211,7 @@ def _refusal(layer, reason):
 
 
 def _are_pieces(whole, parts, length):
-    """Returns whether tensors along axis 1 make up another, to rounding."""
+    """Returns whether the parts along axis 1 equal the whole, to rounding."""
     lengths = length, length // 2, length - length // 2
     shapes = [whole.shape[:1] + [n] + whole.shape[2:] for n in lengths]
     if [x.shape for x in (whole, *parts)] != shapes:
@@ -222,7 +224,7 @@ def _are_pieces(whole, parts, length):
 
 
 def _nonzero(x):
-    """Returns a tensor, random in place of zeros, as of a kernel at first."""
+    """Returns a tensor, or random numbers if it is zero as at first."""
     if not x.dtype.is_floating or np.any(x):
         return x
     return tf.random.stateless_normal(x.shape, [0, 0], dtype=x.dtype)

@@ -114,7 +114,7 @@ def test_operations_are_those_of_one_image_of_a_size():
     model = tf.keras.Model(x, LambdaLayer(8, scope=3)(words))
     counted = analyze(model, 11)
     assert counted.total("flops") == of_a_sequence(LambdaLayer(8, scope=3))
-    with pytest.raises(ValueError, match="`image_size` must be given"):
+    with pytest.raises(ValueError, match="`image_size` must be set"):
         analyze(model)
 
 

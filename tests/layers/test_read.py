@@ -84,7 +84,7 @@ def test_positions(rng):
     for wrong in (2, (5, 0), (-1, 0), (1, 2, 3), [], (0.0, 1.0), [(0,)]):
         with pytest.raises(ValueError, match="`position` must be one index"):
             made.read(inputs, wrong)
-    with pytest.raises(ValueError, match="was built for inputs of shape"):
+    with pytest.raises(ValueError, match="'.* was built for"):
         made.read(inputs[:, 0])
 
 

@@ -110,13 +110,13 @@ def test_what_is_no_file_or_no_model(tmp_path, monkeypatch):
     late = tf.keras.Sequential([KERAS.Dense(3, name="late")])
     save, load = models.save_weights, models.load_weights
     for call, model, file, message in (
-        (load, None, "foreign.npz", "is none"),
-        (load, None, "newer.npz", "is in version 2"),
+        (load, None, "foreign.npz", "is not, or"),
+        (load, None, "newer.npz", "has version 2"),
         (load, None, tmp_path, "No such file: .*best.weights.npz"),
-        (load, None, "model.pth", "or a damaged one.*Keras' own files"),
+        (load, None, "model.pth", "or is damaged.*a file of Keras"),
         (save, None, "weights.h5", "must end in '.npz'"),
-        (load, "x", path, "`model` must be a model"),
-        (load, late, path, "that is built"),
+        (load, "x", path, "`model` must be a built model"),
+        (load, late, path, "call it once"),
     ):
         with pytest.raises(ValueError, match=message):
             call(model, file)

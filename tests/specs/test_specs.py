@@ -55,7 +55,7 @@ def test_drop_path_schedules():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"stages": ("CCC", "CZC", "C", "L")}, "`stages` must hold"),
+        ({"stages": ("CCC", "CZC", "C", "L")}, "`stages` must contain"),
         ({"widths": (64, 128)}, "`widths` must have as many"),
         ({"shortcut": "identity"}, "`shortcut` must be one of"),
         ({"attention_scope": None}, "`attention_scope` must be int"),
@@ -69,7 +69,7 @@ def test_drop_path_schedules():
 def test_wrong_specs(changes, message):
     with pytest.raises(ValueError, match=message):
         specs.replace(RESNET_50, changes)
-    with pytest.raises(ValueError, match="`pattern` must hold 4 letters"):
+    with pytest.raises(ValueError, match="`pattern` must have 4 letters"):
         specs.uniform_stages("CCC", (3, 4, 6, 3))
 
 

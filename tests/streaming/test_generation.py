@@ -105,7 +105,7 @@ def test_outputs_that_are_not_finite_are_told():
     for logits in ([0.0, float("nan"), 1.0], impossible, [0.0, np.inf, 1.0]):
         for draw in (streaming.generate, streaming.tokens):
             with pytest.raises(
-                tf.errors.InvalidArgumentError, match="model are not finite"
+                tf.errors.InvalidArgumentError, match="model returns NaN"
             ):
                 list(draw(table(*logits), [[1]], 2))
 

@@ -192,7 +192,7 @@ def test_wrong_models_and_states_are_refused():
     model, tokens = streams.language_model(), tf.zeros([2, 1], tf.int32)
     state = streaming.initial_state(model, 2)
     for wrong in ({}, {**state, "more": tokens}, None):
-        with pytest.raises(ValueError, match="`state` must come from this"):
+        with pytest.raises(ValueError, match="`state` must come from"):
             streaming.step(model, tokens, wrong)
 
 

@@ -1,4 +1,4 @@
-"""timm's lambda networks: their published weights, and their layout."""
+"""timm's lambda networks: their published weights and weight layout."""
 
 from lambdanet_tf.models.timm.hub import PUBLISHED
 

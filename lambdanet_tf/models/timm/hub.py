@@ -1,4 +1,4 @@
-"""The published weights of timm's networks, fetched once."""
+"""The published weights of timm's networks, downloaded once."""
 
 import dataclasses
 import os
@@ -17,7 +17,7 @@ class Published:
 
     timm_name: str
     address: str  # of the `.safetensors` file, with its revision
-    sha256: str | None = None  # of the file, in hexadecimal, where known
+    sha256: str | None = None  # of the file, in hexadecimal, if known
 
 
 def _on_hub(timm_name, revision="main", sha256=None):
@@ -26,8 +26,8 @@ def _on_hub(timm_name, revision="main", sha256=None):
     return Published(timm_name, address, sha256)
 
 
-# By R. Wightman, under the Apache License 2.0. Hashes can be added here once
-# somebody has read them from the hub.
+# By R. Wightman, under the Apache License 2.0. Add the hashes once they have
+# been read from the hub.
 PUBLISHED = {
     "LambdaResNet26T": _on_hub("lambda_resnet26t.c1_in1k"),
     "LambdaResNet50TS": _on_hub(
@@ -39,8 +39,8 @@ PUBLISHED = {
 
 
 def read_published(name: str) -> tuple[dict[str, np.ndarray], str]:
-    """Reads the file of a network of `PUBLISHED`, fetched into Keras' cache."""
-    library()  # Before anything is fetched.
+    """Reads the weights of a network of `PUBLISHED` from Keras' cache."""
+    library()  # Before we download anything.
     published = PUBLISHED[name]
     path = None
     try:
@@ -53,11 +53,11 @@ def read_published(name: str) -> tuple[dict[str, np.ndarray], str]:
         )
         return read_safetensors(path), path
     except Exception as error:  # Keras raises no narrower class.
-        if path is not None:  # The next call fetches the file again.
+        if path is not None:  # The next call downloads the file again.
             os.remove(path)
         reason = " ".join(str(error).split())
         raise FileError(
-            f"The weights of {name} cannot be fetched ({reason}): download "
-            f"{published.address} by other means and give the path of the "
-            "file, as in `weights='model.safetensors'`."
+            f"The weights of {name} could not be downloaded ({reason}). "
+            f"Download {published.address} by other means, and pass the path "
+            "of the file, for example `weights='model.safetensors'`."
         ) from None

@@ -1,4 +1,4 @@
-"""Files of the safetensors format, by its library: the extra `pretrained`."""
+"""Files in the safetensors format, read by its library."""
 
 import types
 
@@ -24,7 +24,7 @@ def read_safetensors(path: str) -> dict[str, np.ndarray]:
         entries = dict(safetensors.deserialize(content))
     except safetensors.SafetensorError as error:
         raise ValueError(
-            f"{path} is no safetensors file, or a damaged one: {error}."
+            f"{path} is damaged, or not a safetensors file: {error}."
         ) from error
     return {name: _array(path, name, x) for name, x in entries.items()}
 
@@ -32,8 +32,8 @@ def read_safetensors(path: str) -> dict[str, np.ndarray]:
 def _array(path, name, entry):
     if entry["dtype"] not in _DTYPES:
         raise ValueError(
-            f"`weights` must be {', '.join(_DTYPES)}. {path} has {name} of "
-            f"{entry['dtype']}."
+            f"`weights` must have the dtypes {', '.join(_DTYPES)}. In {path}, "
+            f"{name} is {entry['dtype']}."
         )
     array = np.frombuffer(entry["data"], _DTYPES[entry["dtype"]])
     if entry["dtype"] == "BF16":  # The upper half of a float32.

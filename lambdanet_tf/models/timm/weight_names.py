@@ -1,8 +1,8 @@
 """Weights of timm's lambda networks: their names and layouts, and ours.
 
-timm (PyTorch Image Models) builds `lambda_resnet26t` and its like as a
-`ByobNet` of bottleneck and self-attention blocks. Its state dicts correspond
-to our weights by name:
+timm (PyTorch Image Models) builds its lambda networks, such as
+`lambda_resnet26t`, as a `ByobNet` of bottleneck and self-attention blocks. The
+names in its state dicts correspond to ours:
 
     stem.conv1.conv.weight                  stem_conv1/kernel
     stem.conv1.bn.running_mean              stem_conv1_norm/moving_mean
@@ -19,8 +19,8 @@ to our weights by name:
     stages.2.1.post_attn.weight             stage4_block2_lambda_norm/gamma
     head.fc.weight                          predictions/kernel
 
-Only axes are permuted. timm's batch normalizations also count batches
-(`num_batches_tracked`), which nothing reads.
+We only permute axes. timm's batch normalizations also count batches
+(`num_batches_tracked`), which we ignore.
 """
 
 import re
@@ -30,7 +30,7 @@ import numpy as np
 
 from lambdanet_tf import specs
 
-# The modules of a block, and our layers.
+# From the modules of a block to our layers.
 MODULES = {
     "shortcut.conv": "shortcut",
     "shortcut.bn": "shortcut_norm",
@@ -61,7 +61,7 @@ _PLAIN = {"weight": "kernel"}
 def from_timm(
     state: Mapping[str, np.ndarray], spec: specs.ResNetSpec
 ) -> dict[str, np.ndarray]:
-    """Converts a state dict of timm to float32 arrays by our names."""
+    """Converts a timm state dict to float32 arrays by our names."""
     arrays = {}
     for key, array in state.items():
         module, _, name = key.rpartition(".")
@@ -86,7 +86,7 @@ def from_timm(
 
 
 def _our_layer(module):
-    """Returns our name of one of timm's modules; another one as it is."""
+    """Returns our name for a module of timm, or its own if unknown."""
     if match := re.fullmatch(r"stages\.(\d+)\.(\d+)\.(.+)", module):
         stage, block, part = match.groups()
         prefix = f"stage{int(stage) + 2}_block{int(block) + 1}"
@@ -97,7 +97,7 @@ def _our_layer(module):
 
 
 def _in_our_layout(array):
-    """Permutes the axes of an array, whose number tells what it is."""
+    """Permutes the axes of an array; its rank tells what it is."""
     array = np.asarray(array, np.float32)
     if array.ndim == 2:  # (outputs, inputs)
         array = array.T

@@ -1,7 +1,7 @@
-"""Position outputs: the algorithms, and the plan that takes one of them.
+"""Position outputs: the algorithms, and the plan that chooses among them.
 
     Y[b, n, h, v] =
         sum over m, k, u of  Q[b, n, h, k] E[n, m, k, u] V[b, m, v, u]
 
-Every algorithm computes this function, at costs up to a hundred times apart.
+All algorithms compute this function; their costs differ up to a hundredfold.
 """

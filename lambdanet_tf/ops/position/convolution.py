@@ -16,7 +16,7 @@ from lambdanet_tf.ops.geometry import size
 
 
 def conv2d(queries, values, table, geometry):
-    """Convolves along all axes, value depth folded into the batch.
+    """Convolves along all axes, with the value depth in the batch.
 
     Cost: 2 b n r k u v + 2 b n h k v operations; intermediate b n k v.
     """
@@ -31,7 +31,7 @@ def conv2d(queries, values, table, geometry):
         dilated(kernel, [axis.dilation for axis in geometry.axes]),
         strides=[axis.stride for axis in geometry.axes],
         padding="VALID",
-        # Named, because the eager gradient of a 3-D convolution reads it.
+        # The eager gradient of a 3-D convolution needs it.
         data_format=("NWC", "NHWC", "NDHWC")[rank - 1],
     )  # [b * v, *queries, k]
     (heads, key_dim), positions = queries.shape[-2:], size(queries, 1)
@@ -43,10 +43,10 @@ def conv2d(queries, values, table, geometry):
 
 
 def depthwise(queries, values, table, geometry):
-    """Convolves by channel, with the table tiled over the value channels.
+    """Convolves each channel, with the table tiled over the value channels.
 
-    For sequences and images, at the cost of `conv2d`. Half precisions are
-    computed in float32: not every device adds them up in it here.
+    It serves sequences and images, at the cost of `conv2d`. Half precisions
+    are cast to float32, because some devices would not sum them in it.
     """
     dtype = values.dtype
     values = tf.cast(values, accumulation_dtype(dtype))
@@ -78,20 +78,20 @@ def _padded(values, geometry):
     padded = fitted(values, [(0, 0), *pads, (0, 0)])
     if all(isinstance(pad, int) for pad in itertools.chain(*pads)):
         return padded
-    # A converter to TFLite does not see that the channels stay what they are.
+    # TFLite's converter does not see that the channels stay the same.
     sizes = [size(padded, 1 + axis) for axis in range(geometry.rank)]
     return tf.reshape(padded, [-1, *sizes, values.shape[-1]])
 
 
 def _depthwise_convolution(values, kernel, strides):
-    """`tf.nn.depthwise_conv2d`, also of sequences, with any strides."""
+    """Calls `tf.nn.depthwise_conv2d`, also for sequences and any strides."""
     if len(strides) == 1:
         values, kernel = values[:, None], kernel[None]
         lambdas = _depthwise_convolution(values, kernel, (1, *strides))
         return lambdas[:, 0]
-    # Of no examples the gradient would be what memory held before.
+    # For an empty batch, the gradient would be uninitialized memory.
     kernel = tf.where(size(values, 0) > 0, kernel, tf.zeros_like(kernel))
-    # Only equal strides are known.
+    # TensorFlow supports equal strides only.
     step = strides[0] if strides[0] == strides[1] else 1
     lambdas = tf.nn.depthwise_conv2d(
         values, kernel, strides=[1, step, step, 1], padding="VALID"

@@ -1,7 +1,7 @@
-"""What each algorithm costs: a formula of its products and of what it moves.
+"""The cost of each algorithm: its products, and the numbers that it moves.
 
-The rates of a device make seconds of them. Letters added to those of the
-package: t queries of a block, s its context, x blocks of a map.
+The rates of a device convert both to seconds. Further letters: t queries of a
+block, s context positions of a block, x blocks of a map.
 """
 
 import dataclasses
@@ -27,13 +27,13 @@ class Dims:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What one way to compute the position output of a batch does.
+    """The work of one algorithm for the position output of a batch.
 
     Attributes:
         products: rows, inner length and columns of each matrix product.
-        moved: numbers of intermediates, each time they are read or written.
+        moved: numbers of intermediates that are read or written.
         largest: numbers of the largest intermediate.
-        launches: operations that are no products.
+        launches: operations that are not products.
         is_convolution: whether the first product is a convolution.
         transformed: operations of fast Fourier transforms.
     """
@@ -50,9 +50,9 @@ class Work:
         return self.transformed + sum(2 * math.prod(x) for x in self.products)
 
     def seconds(self, rates, training):
-        """Returns an estimate; infinite where a device has no transforms."""
+        """Estimates the time; infinite if the device lacks the transforms."""
         passes, slower, share = 1, 1.0, rates.convolution
-        if training:  # a product, and the two of its gradients
+        if training:  # each product has two more for its gradients
             passes, slower = 3, rates.training
             share = rates.convolution_training
         moved = 4 * self.moved / rates.bandwidth
@@ -139,7 +139,7 @@ def fft(geometry, dims, b):
         points = transform_length(part)
         each = 5 * points * (points.bit_length() - 1) // 2
         transformed += (b * count * (u + k) * v + k * u) * each
-        # Spectra are complex, and the transforms copy what they read and write.
+        # Spectra are complex, and transforms copy their inputs and outputs.
         moved += 2 * count * points * k * v * 3 * (2 + u)
     return Work(
         products,
@@ -166,9 +166,9 @@ def depthwise(geometry, dims, b):
 
 
 def _cut(blocks, values, queries):
-    """Returns the numbers moved to cut values to windows, queries to blocks.
+    """Returns how many numbers it moves to cut windows and blocks.
 
-    Given the numbers of a context position, and of a query position.
+    `values` and `queries` are the numbers per context and query position.
     """
     counts = math.prod(blocks.counts)
     cuts = sum(axis.count > 1 for axis in blocks.axes)

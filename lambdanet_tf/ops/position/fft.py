@@ -1,8 +1,8 @@
 """Position lambdas of sequences by fast Fourier transforms.
 
-A sequence whose queries see only their past is halved, and its halves again,
-down to the leaves: the second half of each part reads the first half through a
-transform that holds nothing of the future, and a leaf reads itself as pairs.
+A causal sequence is halved again and again, down to the leaves. The second half
+of each part reads the first half by a transform, which contains nothing of the
+future, and a leaf reads itself by pairs.
 """
 
 import dataclasses
@@ -22,9 +22,9 @@ LEAF = 256  # queries of the smallest part of a causal sequence
 def fft(queries, values, table, geometry):
     """Computes the position output by transforms of the sequence.
 
-    Half precisions are computed in float32. Cost: with transforms of N points
-    about 2.5 b (k v + u v) N log2 N + 2 b n h k v operations, and log2(n / 256)
-    / 2 times as many on causal sequences; intermediate b n k v.
+    Half precisions are cast to float32. Cost: about 2.5 b (k v + u v) N log2 N
+    + 2 b n h k v operations for transforms of N points, and log2(n / 256) / 2
+    times as many on causal sequences; intermediate b n k v.
     """
     dtype = values.dtype
     wide = accumulation_dtype(dtype)
@@ -35,7 +35,7 @@ def fft(queries, values, table, geometry):
 
 
 def _lambdas(values, table, axis):
-    """`(batch, context, v, u)` -> `(batch, queries, k, v)`."""
+    """Maps `(batch, context, v, u)` to `(batch, queries, k, v)`."""
     values = tf.transpose(values, [0, 2, 3, 1])[:, :, :, None]
     if axis.is_causal:
         lambdas = _lambdas_of_the_past(values, table, axis)
@@ -45,9 +45,9 @@ def _lambdas(values, table, axis):
 
 
 def _convolved(values, table, axis):
-    """Lambdas of parts: `(b, v, u, x, context)` -> `(b, k, v, x, queries)`.
+    """Maps parts `(b, v, u, x, context)` to lambdas `(b, k, v, x, queries)`.
 
-    All see the same table, `(taps, k, u)`, along the axis of a part.
+    All parts use the same table, `(taps, k, u)`, along the same axis.
     """
     length = transform_length(axis)
     kernel = dilated(tf.transpose(table, [1, 2, 0]), [1, 1, axis.dilation])
@@ -55,7 +55,7 @@ def _convolved(values, table, axis):
     kernel = tf.roll(kernel, -axis.padding, axis=-1)
     kernel = tf.math.conj(tf.signal.rfft(kernel))
     kernel = tf.expand_dims(tf.expand_dims(kernel, 1), 3)  # [k, 1, u, 1, f]
-    # Of an empty batch, `rfft` itself would leave the padding out.
+    # `rfft` itself would not pad an empty batch.
     fill = [[0, 0]] * 4 + [[0, length - values.shape[-1]]]
     values = tf.signal.rfft(tf.pad(values, fill), [length])
     values = tf.expand_dims(values, 1)  # [b, 1, v, u, x, f]
@@ -69,14 +69,14 @@ def _convolved(values, table, axis):
 
 
 def transform_length(axis):
-    """The points of the transform: a power of 2, so that nothing wraps."""
+    """Returns the transform's length: a power of 2, where nothing wraps."""
     last_query = (axis.queries - 1) * axis.stride
     points = max(axis.circle, last_query + 1, 2)
     return 2 ** (points - 1).bit_length()
 
 
 def _lambdas_of_the_past(values, table, axis):
-    """As `_convolved`, for a causal sequence: `(batch, k, v, queries)`."""
+    """Computes the lambdas of a causal sequence, `(batch, k, v, queries)`."""
     leaf, levels = halvings(axis)
     whole = leaf * 2**levels
     batch, value_dim, intra = tf.shape(values)[0], *values.shape[1:3]
@@ -102,23 +102,23 @@ def _lambdas_of_the_past(values, table, axis):
 
 
 def halvings(axis):
-    """Positions of a leaf, and how often they are doubled."""
+    """Returns the length of a leaf, and how often to double it."""
     leaf = LEAF * axis.stride
     return leaf, max(-(-axis.context // leaf) - 1, 0).bit_length()
 
 
 def half_axis(axis, half):
-    """How the second half of a part sees the first."""
+    """Returns the axis on which the second half of a part sees the first."""
     return _part_axis(axis, half, axis.padding - half)
 
 
 def leaf_axis(axis, leaf):
-    """How a leaf of a causal sequence sees itself."""
+    """Returns the axis on which a leaf sees itself."""
     return _part_axis(axis, leaf, axis.padding)
 
 
 def _part_axis(axis, context, padding):
-    """`first` counts from the entries of the given axis."""
+    """Returns the axis of a part; `first` counts from the given axis."""
     queries = context // axis.stride
     return dataclasses.replace(
         axis, context=context, queries=queries, first=0, padding=padding
@@ -126,7 +126,7 @@ def _part_axis(axis, context, padding):
 
 
 def _leaf_lambdas(values, table, axis):
-    """Within the leaves: `(b, v, u, x, s)` -> `(b, k, v, queries)`."""
+    """Maps leaves `(b, v, u, x, s)` to their lambdas `(b, k, v, queries)`."""
     leaf, (key_dim, intra) = values.shape[-1], table.shape[-2:]
     inner = leaf_axis(axis, leaf)
     geometry = Geometry((inner,))

@@ -1,11 +1,11 @@
 """Position lambdas of images and volumes by frequencies of the first axis.
 
 Along one axis a position lambda is a convolution, which the discrete Fourier
-transform turns into one product per frequency. The other axes stay a dense
-product of blocks, and the transforms are small real matrices, so that
-everything is a matrix product, at a fraction of the operations: with a map of
-H rows, r taps and N >= H + r/2 frequencies, a column of H positions costs about
-N s + 2 H N multiplications per channel pair instead of H r s.
+transform turns into one product per frequency. The other axes remain a dense
+product of blocks, and the transforms are small real matrices. So everything is
+a matrix product, with fewer operations: for a map of H rows, r taps and
+N >= H + r/2 frequencies, a column of H positions costs about N s + 2 H N
+multiplications per channel pair instead of H r s.
 """
 
 import math
@@ -23,11 +23,11 @@ _SWAPPED = [1, 0, 2, 3, 4]
 def fourier(queries, values, table, blocks):
     """Computes the position output by frequencies of the first axis.
 
-    The first axis is one block. Half precisions are computed in float32.
+    The first axis is one block. Half precisions are cast to float32.
 
-    Cost: with F frequencies and, on the other axes, w queries and blocks with a
-    context of s positions: 8 b w s F k u v + 4 b n F k v + 2 b n h k v
-    operations; intermediate b n k v.
+    Cost: 8 b w s F k u v + 4 b n F k v + 2 b n h k v operations for F
+    frequencies and, on the other axes, w queries whose blocks see s positions;
+    intermediate b n k v.
     """
     dtype = values.dtype
     wide = accumulation_dtype(dtype)
@@ -37,7 +37,7 @@ def fourier(queries, values, table, blocks):
 
 
 def _lambdas(values, table, blocks):
-    """`(batch, *context, v, u)` -> `(rows, batch, blocks, queries, k, v)`."""
+    """Computes the lambdas, `(rows, batch, blocks, queries, k, v)`."""
     forward, kernel, inverse = transforms(blocks.axes[0].axis)
     rest = Blocks(blocks.axes[1:])
     context = _context(values, forward, rest)  # [f, b * x, s * 2 * u, v]
@@ -51,10 +51,10 @@ def _lambdas(values, table, blocks):
 def _filtered(kernel, context, inverse):
     """Multiplies spectra, block by block, and transforms the product back.
 
-    Every block of an example is a product of its own, with real and imaginary
-    parts as an outer axis, so that no lambda is transposed. The gradient takes
-    all blocks at once: TensorFlow's own, which writes the kernel's for each of
-    them before it adds them up, was measured to take twice as long.
+    Each block of an example is one product, with real and imaginary parts on an
+    outer axis, so that no lambda is transposed. Our gradient takes all blocks
+    at once. TensorFlow's own writes the kernel's gradient for each block before
+    it sums them, which took twice as long.
     """
     count, _, outer, inner = kernel.shape  # [f, 2, outer, inner]
     value_dim = context.shape[-1]  # [f, blocks, inner, v]
@@ -133,16 +133,16 @@ def _kernel(table, transform, rest):
 
 
 def num_frequencies(axis):
-    """Frequencies of a circle of an odd number of points, or one more."""
+    """Returns the number of frequencies of an odd transform length."""
     return axis.circle // 2 + 1
 
 
 def transforms(axis):
     """Returns the real matrices of the Fourier transforms of one axis.
 
-    Float64, with real and imaginary parts of every frequency in turn: of the
-    context `(2 F, context)`, of the table (conjugate) `(2 F, taps)`, and back
-    to the queries `(queries, 2 F)`.
+    They are float64, with alternating real and imaginary parts: for the context
+    `(2 F, context)`, for the table (conjugate) `(2 F, taps)`, and back to the
+    queries `(queries, 2 F)`.
     """
     count = num_frequencies(axis)
     circle = 2 * count - 1

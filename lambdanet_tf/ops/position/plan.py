@@ -1,6 +1,6 @@
-"""The plan of a position part: an algorithm, and blocks of which size.
+"""The plan of a position part: an algorithm and its block sizes.
 
-A formula of `costs` says what each algorithm takes; the least is taken.
+`costs` estimates the time of each algorithm, and the fastest is chosen.
 """
 
 import dataclasses
@@ -23,22 +23,21 @@ from lambdanet_tf.ops.position.fourier import fourier
 from lambdanet_tf.ops.position.products import lambda_first
 from lambdanet_tf.ops.position.products import query_first
 
-# What a batch of unknown size is taken for: enough to share the table's cost.
+# Assumed for a batch of unknown size: large enough to share the table's cost.
 TYPICAL_BATCH = 8
-# Numbers of an intermediate, 1 GiB, beyond which a smaller one is preferred.
+# We avoid intermediates with more numbers than this (1 GiB), if we can.
 _LARGEST = 2**28
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How a position output is computed.
+    """How a layer computes its position output.
 
     Attributes:
-        algorithm: one of `implementations()` but "auto".
-        sizes: queries of a block per axis; empty where nothing is cut.
-        operations: of a batch, two for each multiply-add; 0 where sizes are
-            unknown.
-        seconds: estimate for a batch; a figure to compare, not a promise.
+        algorithm: one of `implementations()`, except "auto".
+        sizes: queries of a block per axis; empty if the algorithm has none.
+        operations: of a batch, two per multiply-add; 0 if sizes are unknown.
+        seconds: estimated time for a batch; use it only to compare plans.
     """
 
     algorithm: str
@@ -53,19 +52,19 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Algorithm:
-    """A way to compute position outputs.
+    """An algorithm for position outputs.
 
     Attributes:
         run: function of queries `(batch, n, heads, key_dim)`, values `(batch,
             *context, value_dim, intra_depth)`, the cropped table `(*taps,
             key_dim, intra_depth)`, and the place: the `Geometry`, or its
             `Blocks`. Returns `(batch, n, heads, value_dim)`.
-        work: function of place, `Dims` and size of a batch to a `Work`.
-        blocks: function of a geometry that yields `Blocks`; None without.
-        needs_static: whether sizes must be known when it is traced.
+        work: function of place, `Dims` and batch size that returns a `Work`.
+        blocks: function of a geometry that yields `Blocks`, or None.
+        needs_static: whether sizes must be static.
         mixes_positions: whether rounding errors of a position reach positions
             outside its scope.
-        ranks: axes of the geometries that it serves.
+        ranks: the numbers of spatial axes that it supports.
         devices: names of the `DEVICES` on which "auto" considers it.
     """
 
@@ -78,13 +77,13 @@ class Algorithm:
     devices: tuple[str, ...] = tuple(DEVICES)
 
     def plans(self, geometry):
-        """Returns the sizes of blocks and the place of each way to cut."""
+        """Returns block sizes and place, for each way to cut a geometry."""
         if self.blocks is None:
             return [((), geometry)]
         return [(blocks.sizes, blocks) for blocks in self.blocks(geometry)]
 
 
-# The first that needs no static sizes is "auto" where sizes are unknown.
+# If sizes are unknown, "auto" is the first that needs no static sizes.
 ALGORITHMS = {
     # The paper's order, to compare with.
     "einsum": Algorithm(einsum, costs.einsum, devices=()),
@@ -106,7 +105,7 @@ ALGORITHMS = {
         devices=("cpu", "gpu", "tpu"),
     ),
     "conv2d": Algorithm(conv2d, costs.convolution, needs_static=False),
-    # By name alone: hardly faster than `conv2d` anywhere, and often slower.
+    # Not in "auto": hardly ever faster than `conv2d`, and often slower.
     "depthwise": Algorithm(
         depthwise, costs.depthwise, needs_static=False, ranks=(1, 2), devices=()
     ),
@@ -114,10 +113,10 @@ ALGORITHMS = {
 
 
 def implementations(rank=None):
-    """Returns what `implementation` can be, as a tuple that begins by "auto".
+    """Returns all values of `implementation`, "auto" first.
 
     Args:
-        rank: int. Spatial axes that are to be served; None for any.
+        rank: int. Number of spatial axes to support; None for any.
     """
     names = [x for x, one in ALGORITHMS.items() if rank in (None, *one.ranks)]
     return ("auto", *names)
@@ -131,21 +130,21 @@ def plan_for(
     training=True,
     batch=None,
 ):
-    """Chooses how a position output is computed.
+    """Chooses how to compute a position output.
 
     Args:
-        geometry: a `Geometry`, or None where sizes are not static: then only
+        geometry: a `Geometry`, or None if sizes are not static; then only
             convolutions remain.
         dims: `Dims`.
-        implementation: one of `implementations()`. Of an algorithm that
-            does not serve the rank of the geometry, it counts as "auto".
+        implementation: one of `implementations()`. If the algorithm does not
+            support the rank of the geometry, "auto" replaces it.
         device: key of `DEVICES`, or None for `target_device()`.
-        training: bool. Whether gradients count.
-        batch: int. Examples of a batch; None where that is unknown.
+        training: bool. Whether to count the time of gradients.
+        batch: int. Examples of a batch; None if unknown.
 
     Raises:
-        ValueError: if the name is unknown, needs static sizes that `geometry`
-            does not have, or transforms that the device has not.
+        ValueError: if the name is unknown, or if the algorithm needs static
+            sizes that `geometry` lacks or transforms that the device lacks.
     """
     name = one_of("implementation", implementation, implementations())
     if geometry is not None and name not in implementations(geometry.rank):
@@ -164,8 +163,8 @@ def plan_for(
     )
     if math.isinf(plan.seconds):
         raise ValueError(
-            f"`implementation={name!r}` computes sequences by fast Fourier "
-            f"transforms, which {device!r} has not. Use 'auto' or another one."
+            f"`implementation={name!r}` needs fast Fourier transforms, which "
+            f"the device {device!r} does not have. Use 'auto' instead."
         )
     logging.getLogger(__name__).debug(
         "Position lambdas of %s on %s: %s", geometry.context, device, plan
@@ -174,21 +173,21 @@ def plan_for(
 
 
 def _without_sizes(name):
-    """Returns the algorithm where sizes are not static."""
+    """Returns the algorithm to use if sizes are not static."""
     able = [key for key, one in ALGORITHMS.items() if not one.needs_static]
     if name == "auto":
         return able[0]
     if name not in able:
         raise ValueError(
-            f"`implementation={name!r}` needs static spatial sizes. Received "
-            "inputs of unknown size: fix it, or use one of "
-            f"{tuple(able)} or 'auto'."
+            f"`implementation={name!r}` needs static spatial sizes. Received: "
+            "inputs of unknown size. Fix their size, or use 'auto' or one of "
+            f"{tuple(able)}."
         )
     return name
 
 
 def candidates(device, rank):
-    """Returns the algorithms that "auto" chooses from, for so many axes."""
+    """Returns the algorithms that "auto" chooses from."""
     return tuple(
         name
         for name, algorithm in ALGORITHMS.items()
@@ -198,9 +197,9 @@ def candidates(device, rank):
 
 @functools.lru_cache(maxsize=1024)
 def best_plan(geometry, dims, names, rates, training, batch):
-    """Returns the plan with the smallest estimate of some algorithms.
+    """Returns the plan of these algorithms with the shortest estimate.
 
-    Rates are a row of `DEVICES`, or another one.
+    `rates` is a row of `DEVICES`, or other `Rates`.
     """
     found = []
     for name in names:

@@ -1,7 +1,7 @@
 """Lambdas first or queries first: dense matrix products, block by block.
 
-Letters added to those of the package: t queries of a block, s its context, x
-blocks of a map.
+Further letters: t queries of a block, s context positions of a block, x blocks
+of a map.
 """
 
 import itertools
@@ -15,14 +15,14 @@ from lambdanet_tf.ops.pairs import pair_embeddings
 
 
 def lambda_first(queries, values, table, blocks):
-    """Forms position lambdas, as the product of one table with all values.
+    """Multiplies one table by all values, then applies the position lambdas.
 
-    Cost: 2 b n s k u v operations for blocks with a context of s positions, and
-    2 b n h k v; intermediate b n k v.
+    Cost: 2 b n s k u v + 2 b n h k v operations for blocks that see s
+    positions; intermediate b n k v.
     """
     (value_dim, intra), key_dim = values.shape[-2:], table.shape[-2]
     batch, counts = size(values, 0), math.prod(blocks.counts)
-    # Gathered with the context first, which saves a transposition.
+    # With the context first, which saves a transposition.
     kernel = pair_embeddings(
         table, blocks.inner, values.dtype, context_first=True
     )  # [s, t, k, u]
@@ -48,10 +48,10 @@ def lambda_first(queries, values, table, blocks):
 
 
 def query_first(queries, values, table, blocks):
-    """Forms a score for every pair of a block, then multiplies by the values.
+    """Scores every pair of a block, then multiplies by the values.
 
-    Cost: 2 b n s h u (k + v) operations for blocks with a context of s
-    positions; intermediate b n h s u.
+    Cost: 2 b n s h u (k + v) operations for blocks that see s positions;
+    intermediate b n h s u.
     """
     heads, key_dim = queries.shape[-2:]
     (value_dim, intra), counts = values.shape[-2:], math.prod(blocks.counts)
@@ -65,8 +65,8 @@ def query_first(queries, values, table, blocks):
     kernel = tf.reshape(kernel, [blocks.queries, depth, key_dim])
     context = blocks.context_blocks(intra_first(values))  # [b, x, s, u * v]
     context = tf.reshape(context, [-1, depth, value_dim])
-    # Heads stay an axis of their own: where they are merged with another one
-    # before a product, a TPU's compiler copies all scores around each product.
+    # We keep the axis of heads. If it is merged with another one before a
+    # product, the TPU compiler copies all scores around each product.
     queries = tf.transpose(queries, [1, 0, 2, 3])
     scores = tf.einsum("tbhk,tsk->tbhs", queries, kernel)
     scores = tf.transpose(scores, [1, 0, 2, 3])
