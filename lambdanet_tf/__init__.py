@@ -1,8 +1,8 @@
 """LambdaNetworks for TensorFlow and Keras.
 
-`lambdanet_tf.layers`, `.models` and `.ops` are imported at their first use. A
-`.keras` file with lambda layers is read after `import lambdanet_tf.layers`,
-which makes them known to Keras.
+`lambdanet_tf.layers`, `.models` and `.ops` are imported when you first use
+them. Before you load a `.keras` file with lambda layers, `import
+lambdanet_tf.layers`, which registers them with Keras.
 """
 
 import importlib

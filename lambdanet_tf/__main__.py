@@ -1,6 +1,6 @@
 """Starts the commands: `python -m lambdanet_tf`, `lambdanet`, train.py.
 
-SIGTERM has its meaning before anything else is imported.
+It handles SIGTERM before it imports anything else.
 """
 
 import importlib
@@ -10,10 +10,10 @@ import sys
 
 
 def main(*command: str) -> int:
-    """Runs a command, by default the one that this process' arguments name.
+    """Runs a command, by default the one in the arguments of this process.
 
-    SIGTERM ends a training with 75, also before there is a run to save. In the
-    end the exit code stands, and SIGTERM is ignored.
+    SIGTERM ends a training with exit code 75, also before there is a run to
+    save. Once the exit code is known, SIGTERM is ignored.
     """
     words = [*command, *sys.argv[1:]]
     if words[:1] != ["train"]:

@@ -7,7 +7,7 @@
         def __post_init__(self):
             config.check(self)
 
-Nothing here imports TensorFlow.
+This module does not import TensorFlow.
 """
 
 import argparse
@@ -40,7 +40,7 @@ _BOUNDS = (
 
 
 def field(default: Any, help: str, **more: Any) -> Any:  # noqa: A002
-    """Declares a field of a dataclass that is a flag, too.
+    """Declares a field of a dataclass that is also a flag.
 
     Args:
         default: an int, a float, a bool, a str, a dict or None.
@@ -50,7 +50,7 @@ def field(default: Any, help: str, **more: Any) -> Any:  # noqa: A002
             `kind`, the type of the value, if the default is None.
 
     Returns:
-        What `dataclasses.field` returns.
+        The result of `dataclasses.field`.
     """
     metadata = {"help": help, "kind": type(default), **more}
     if isinstance(default, dict):
@@ -62,7 +62,7 @@ def field(default: Any, help: str, **more: Any) -> Any:  # noqa: A002
 def check(instance: Any) -> None:
     """Raises a `UserError` unless all declared fields have allowed values.
 
-    Dictionaries and NumPy's numbers become what JSON returns for them.
+    It converts dictionaries and NumPy's numbers to values of JSON.
     """
     check_types(instance)
     for each in _declared(type(instance)):
@@ -86,7 +86,7 @@ def replace(instance: Any, changes: Mapping[str, Any]) -> Any:
     """Returns a copy of a dataclass with some declared fields changed.
 
     Raises:
-        UserError: if there is no such field, or its value is not allowed.
+        UserError: if there is no such field, or if its value is not allowed.
     """
     known = [each.name for each in _declared(type(instance))]
     for name in changes:
@@ -120,15 +120,15 @@ def add_flag(
     shown: Any = None,
     **more: Any,
 ) -> None:
-    """Adds a flag; its value is `default` where it is not given.
+    """Adds a flag with a default value.
 
     Args:
-        group: as for `add_flags`.
-        name: of the flag, with underscores.
-        default: as for `field`; None for the fields of a dataclass.
-        help: as for `field`.
+        group: as in `add_flags`.
+        name: name of the flag, with underscores.
+        default: as in `field`; None for the fields of a dataclass.
+        help: as in `field`.
         shown: the default that the help shows; None for `default`.
-        **more: `kind` and `metavar`, as for `field`.
+        **more: `kind` and `metavar`, as in `field`.
     """
     shown = default if shown is None else shown
     kind = more.get("kind", type(shown))
@@ -146,13 +146,13 @@ def add_flag(
 
 
 def given(namespace: argparse.Namespace, cls: type) -> dict[str, Any]:
-    """Returns the fields of a dataclass whose flags were given."""
+    """Returns the fields of a dataclass that the user passed as flags."""
     values = {f.name: getattr(namespace, f.name) for f in _declared(cls)}
     return {k: v for k, v in values.items() if v is not None}
 
 
 class Parser(argparse.ArgumentParser):
-    """An `ArgumentParser` whose errors are `UserError`s, with a near flag."""
+    """An `ArgumentParser` that raises `UserError`s and suggests a flag."""
 
     def error(self, message: str) -> NoReturn:
         """Raises a `UserError` with argparse's message."""
@@ -163,17 +163,17 @@ class Parser(argparse.ArgumentParser):
 
 
 def run(action: Callable[[], int], prog: str) -> int:
-    """Runs a command; an error with an exit code becomes one line.
+    """Runs a command; prints an error with an exit code in one line.
 
     Args:
-        action: the command. It returns its exit code.
-        prog: what the line begins with.
+        action: the command; returns its exit code.
+        prog: the beginning of the line.
 
     Returns:
-        The exit code: the action's or the error's; 130 after Ctrl-C, 141 if
-        the reader of the output has gone.
+        The exit code of the action or the error; 130 after Ctrl-C, 141 if the
+        reader of the output has closed.
     """
-    # TensorFlow's C++ reports, among others, an error for a missing GPU.
+    # Else TensorFlow's C++ code reports a missing GPU as an error.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         return action()
@@ -196,7 +196,7 @@ def json_object(text: str) -> dict[str, Any]:
     return dict(json.loads(text))
 
 
-# A shell leaves the "~" of `--run-dir=~/x` alone.
+# A shell does not expand the "~" of `--run-dir=~/x`.
 _READERS: dict[type, tuple[Callable[[str], Any], str]] = {
     int: (int, "N"),
     float: (float, "X"),

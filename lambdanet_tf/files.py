@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, on any file system of `tf.io.gfile`."""
+"""Files: atomic writes on any file system of `tf.io.gfile`, and reads."""
 
 import contextlib
 import fnmatch
@@ -17,17 +17,17 @@ from lambdanet_tf.environment import require
 
 try:
     import fcntl
-except ImportError:  # On Windows nothing is locked.
+except ImportError:  # Windows has no locks.
     fcntl = None
 
 
 class FileError(UserError, OSError):
-    """A file or a folder cannot be written; the text says which, and why."""
+    """A file or folder cannot be written; the text says which, and why."""
 
 
 @contextlib.contextmanager
 def writing(path: str) -> Iterator[None]:
-    """Turns an error of a file system into a `FileError` that names a path."""
+    """Turns a file system's error into a `FileError` that names the path."""
     try:
         yield
     except (tf.errors.OpError, OSError) as error:
@@ -36,9 +36,9 @@ def writing(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def whole_file(path: str) -> Iterator[str]:
-    """Yields a temporary path; what was written there is renamed to `path`.
+    """Yields a temporary path, and then renames that file to `path`.
 
-    A reader never meets half a file, and a full disk keeps the former one.
+    A reader never sees half a file. If the disk is full, the old file stays.
 
     Raises:
         FileError: if the file cannot be written.
@@ -51,11 +51,11 @@ def whole_file(path: str) -> Iterator[str]:
             tf.io.gfile.rename(temporary, path, overwrite=True)
     finally:
         with contextlib.suppress(tf.errors.OpError, OSError):
-            tf.io.gfile.remove(temporary)  # It is there after an error only.
+            tf.io.gfile.remove(temporary)  # It exists only after an error.
 
 
 def write_whole(path: str, content: bytes) -> None:
-    """Writes a file whole or not at all.
+    """Writes a file atomically.
 
     Raises:
         FileError: if the file cannot be written.
@@ -69,9 +69,9 @@ def write_whole(path: str, content: bytes) -> None:
 
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """Locks a local folder for this process; the lock ends with the process.
+    """Locks a local folder for this process.
 
-    On Windows, and on file systems that are not local, nothing is locked.
+    On Windows and on remote file systems, it does nothing.
 
     Raises:
         UserError: if another process has the lock.
@@ -85,10 +85,10 @@ def locked(folder: str) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
-                f"Another process writes to {folder}. Wait for its end, or "
+                f"Another process writes to {folder}. Wait until it ends, or "
                 "choose another folder."
             ) from None
-        except OSError:  # A file system over a network without locks.
+        except OSError:  # A network file system may have no locks.
             pass
         yield
     finally:
@@ -98,8 +98,8 @@ def locked(folder: str) -> Iterator[None]:
 def matching(folder: str, pattern: str) -> list[str]:
     """Returns the sorted paths in a folder whose names match a pattern.
 
-    A folder that does not exist holds nothing. `tf.io.gfile.glob` would take
-    brackets in the path of the folder for a pattern, too.
+    A missing folder has none. (`tf.io.gfile.glob` would also interpret brackets
+    in the path of the folder.)
     """
     check_file_system(folder)
     if not tf.io.gfile.isdir(folder):
@@ -116,7 +116,7 @@ def read_text(path: str) -> str:
     Raises:
         UserError: if it cannot be read.
     """
-    try:  # Notepad of Windows begins with a byte order mark.
+    try:  # Windows' Notepad writes a byte order mark.
         return _read(path).decode("utf-8-sig")
     except (tf.errors.OpError, OSError, UnicodeDecodeError) as error:
         raise UserError(f"Cannot read {path!r}: {reason(error)}.") from error
@@ -126,19 +126,19 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
     """Reads the arrays of an .npz file.
 
     Raises:
-        UserError: if it is missing, damaged, or holds anything but numbers.
+        UserError: if it is missing or damaged, or has anything but numbers.
     """
     try:
         content = io.BytesIO(_read(path))
-        with zipfile.ZipFile(content):  # Else NumPy tries other formats.
+        with zipfile.ZipFile(content):  # NumPy would try other formats.
             return dict(np.load(content))
     except (
         *(tf.errors.OpError, OSError, ValueError, EOFError),
         *(zipfile.BadZipFile, zlib.error),
     ) as error:
         raise UserError(
-            f"{path} must be a whole .npz file of numbers. Received: "
-            f"{reason(error)}."
+            f"{path} must be an .npz file of numbers that is not damaged. "
+            f"Received: {reason(error)}."
         ) from error
 
 
@@ -149,18 +149,18 @@ def _read(path):
 
 
 def reason(error: Exception) -> str:
-    """Returns what an error of a file system says, without full stop."""
+    """Returns the message of a file system's error, without a full stop."""
     return str(getattr(error, "message", "") or error).rstrip(". ")
 
 
 def check_file_system(path: str) -> None:
-    """Raises a `UserError` unless TensorFlow knows the file system of a path.
+    """Raises a `UserError` unless TensorFlow supports the path's file system.
 
-    `gs://` comes with a package that registers it when it is imported.
+    For `gs://`, it imports a package that registers the file system.
     """
     scheme, found, _ = os.fspath(path).partition("://")
     if not found or scheme in tf.io.gfile.get_registered_schemes():
         return
     if scheme != "gs":
-        raise UserError(f"TensorFlow knows no {scheme}:// paths: {path!r}.")
+        raise UserError(f"TensorFlow cannot open {scheme}:// paths: {path!r}.")
     require("tensorflow_io_gcs_filesystem", extra="tpu")

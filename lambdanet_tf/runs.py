@@ -1,4 +1,4 @@
-"""The folder of a training run: its files, and writing them without loss.
+"""The folder of a training run: its files, and how to write them safely.
 
     runs/<YYYYmmdd-HHMMSS-microseconds>/
         run.json            the model, the recipe, the status, the results
@@ -7,13 +7,13 @@
         report.md           the results for people
         curves.png          the learning curves
         predictions.png     test images with predictions
-        confusion.png       which classes are taken for which
-        wrong_images.csv    test images that are taken for another class
+        confusion.png       the confusion matrix of the test images
+        wrong_images.csv    test images with a wrong prediction
         examples.npz        a few test images and labels, to check exports
-        checkpoints/        what a stopped run resumes from
+        checkpoints/        from which a stopped run resumes
         tensorboard/        the figures of metrics.csv for TensorBoard
 
-All but the last two are written whole or not at all (`files.whole_file`).
+Writes are atomic (`files.whole_file`), except in the last two folders.
 """
 
 import contextlib
@@ -46,26 +46,26 @@ _EVENTS = "tensorboard/events.out.tfevents.{step:012d}"
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A training run: what run.json holds.
+    """A training run: the content of run.json.
 
     Attributes:
         status: "running", "finished", "stopped" or "failed".
         model: name of the network, see `lambdanet_tf.models.names`.
-        arguments: of its builder.
+        arguments: arguments of its builder.
         classes: the names of the classes, in the order of the outputs.
         image: height, width, channels, and minimum and maximum of the pixels.
         splits: number of training, validation and test images.
-        recipe: the fields of the resolved training recipe.
-        options: where and how it ran.
-        metrics: the figures that it reached.
-        versions: the packages that it ran on.
+        recipe: the fields of the training recipe.
+        options: the options that say where and how it ran.
+        metrics: the results.
+        versions: the versions of packages.
         command: the command that started it.
         started: when the run began, in UTC; a resumed run keeps it.
         weights: path of the weights to serve; not in the file.
         folder: path of the run folder; not in the file.
 
     Raises:
-        ValueError: if a field has another type.
+        ValueError: if a field has a wrong type.
     """
 
     status: str
@@ -90,7 +90,8 @@ class Run:
         """Builds the network and loads its weights.
 
         Raises:
-            ValueError: if there is no such network, or the weights do not fit.
+            ValueError: if there is no such network, or if the weights do not
+                fit.
         """
         model = models.build(self.model, **self.arguments)
         models.load_weights(model, self.weights)
@@ -109,12 +110,12 @@ class Run:
         return arrays["images"].astype(np.float32), arrays["labels"]
 
     def require_finished(self) -> None:
-        """Raises a ValueError unless the run came to its end."""
+        """Raises a ValueError unless the run has finished."""
         if self.status != "finished":
             raise UserError(
-                f"`run` must be a finished run. Received {self.folder}, which "
-                f"is {self.status!r}. Let it finish or resume it, or export "
-                "the best weights that it has so far with `--unfinished`."
+                f"`run` must be a finished run. Received: {self.folder}, which "
+                f"is {self.status!r}. Wait for it, or resume it. To export its "
+                "best weights so far, pass `--unfinished`."
             )
 
 
@@ -122,10 +123,10 @@ class RunFolder:
     """The folder of one run.
 
     Args:
-        path: on any file system that `tf.io.gfile` knows.
+        path: a path on any file system that `tf.io.gfile` supports.
 
     Raises:
-        ValueError: if it does not know that of the path.
+        ValueError: if it does not support the file system.
     """
 
     def __init__(self, path: str | os.PathLike):
@@ -134,18 +135,18 @@ class RunFolder:
 
     @classmethod
     def new(cls, base: str | os.PathLike) -> "RunFolder":
-        """Names a folder by the time, to the microsecond, in another one."""
+        """Returns a folder in `base` that is named by the current time."""
         now = datetime.datetime.now()
         return cls(os.path.join(base, f"{now:%Y%m%d-%H%M%S-%f}"))
 
     @contextlib.contextmanager
     def claim(self) -> Iterator[None]:
-        """Makes the folder, and keeps other processes out while it lasts.
+        """Creates the folder, and locks out other processes meanwhile.
 
         Raises:
-            ValueError: if another process trains in the folder, or it holds
-                files, but no run.
-            OSError: if it cannot be made.
+            ValueError: if another process trains in the folder, or if it
+                contains files, but no run.
+            OSError: if it cannot be created.
         """
         with files.writing(self.path):
             tf.io.gfile.makedirs(self.path)
@@ -153,8 +154,8 @@ class RunFolder:
         names = [os.path.basename(path) for path in paths[:3]]
         if names and not self.exists():
             raise UserError(
-                f"{self.path} is not the folder of a run: it has no "
-                f"{RUN_FILE}, but {', '.join(names)}. Choose a new or an "
+                f"{self.path} is not a run folder: it contains "
+                f"{', '.join(names)}, but no {RUN_FILE}. Choose a new or "
                 "empty folder."
             )
         with files.locked(self.path):
@@ -172,13 +173,12 @@ class RunFolder:
         """Reads run.json.
 
         Raises:
-            ValueError: if the folder is not a run, or the file cannot be
-                understood.
+            ValueError: if the folder is not a run, or if the file is invalid.
         """
         path = self.file(RUN_FILE)
         if not self.exists():
             raise UserError(
-                f"{self.path} is not the folder of a run: it has no {RUN_FILE}."
+                f"{self.path} is not a run folder: it contains no {RUN_FILE}."
             )
         text = files.read_text(path)
         try:
@@ -188,7 +188,7 @@ class RunFolder:
             return Run(**fields, **places)
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(
-                f"{path} does not describe a run: {error}."
+                f"{path} is not a valid description of a run: {error}."
             ) from error
 
     def write(self, run: Run) -> None:
@@ -216,9 +216,9 @@ class RunFolder:
         self.write_bytes(EXAMPLES_FILE, content.getvalue())
 
     def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Writes metrics.csv, a line for each epoch; the last for TensorBoard.
+        """Writes metrics.csv, and the last row for TensorBoard.
 
-        Its log has a file for each epoch, which a resumed run writes again.
+        Each epoch has its own log file, which a resumed run overwrites.
         """
         columns = list(dict.fromkeys(key for row in rows for key in row))
         text = io.StringIO()
@@ -238,10 +238,10 @@ class RunFolder:
 def newest_run(
     runs: str | os.PathLike = "runs", unfinished: bool = False
 ) -> Run:
-    """Returns the finished run below the folder `runs` that began last.
+    """Returns the newest finished run in the folder `runs`.
 
     Raises:
-        ValueError: if there is none; the message says what there is.
+        ValueError: if there is none; the message lists the others.
     """
     folders = map(RunFolder, files.matching(os.fspath(runs), "*"))
     found = [folder.read() for folder in folders if folder.exists()]
@@ -249,8 +249,8 @@ def newest_run(
     if not counted:
         there = (f"{os.path.basename(x.folder)}: {x.status}" for x in found)
         raise UserError(
-            f"`runs` must hold a finished run. Received {runs}, which holds "
-            f"{'; '.join(there) or 'no run at all'}. Train one with `python "
-            "train.py`, or name a run folder."
+            f"`runs` must contain a finished run. Received: {runs}, with "
+            f"{'; '.join(there) or 'no run'}. Train one with `python train.py`,"
+            " or pass the folder of a run."
         )
     return max(counted, key=lambda run: run.started)

@@ -2,8 +2,8 @@
 
 `train.py` and `export.py` are two of its commands. Each command is a function
 of a parser, to which it adds its flags, and of the words to parse; its
-docstring is its help. Nothing here imports TensorFlow, which takes seconds,
-before the flags are read.
+docstring is its help. We read the flags before we import TensorFlow, which
+takes seconds.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command that the first argument names.
 
     Args:
-        arguments: None for those of this process.
+        arguments: the words; None for the arguments of this process.
 
     Returns:
         The exit code.
@@ -48,10 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return config.run(lambda: command(parser, words), parser.prog)
     if name not in ("", "-h", "--help"):
         hint = did_you_mean(name, _COMMANDS)
-        print(f"lambdanet: No command {name!r}.{hint}", file=sys.stderr)
+        print(f"lambdanet: no command {name!r}.{hint}", file=sys.stderr)
         return config.EXIT_USAGE
     print("usage: lambdanet COMMAND [flags]\n")
     for each, command in _COMMANDS.items():
         print(f"  {each:10}{f'{command.__doc__}'.splitlines()[0]}")
-    print("\nlambdanet COMMAND --help has the flags.")
+    print("\nTo list the flags: lambdanet COMMAND --help")
     return 0 if name else config.EXIT_USAGE

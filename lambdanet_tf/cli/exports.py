@@ -16,19 +16,19 @@ def export(parser: config.Parser, words: Sequence[str] | None) -> int:
 
       export.py                          the newest finished run
       export.py --run-dir runs/mine      another run
-      export.py --formats tflite onnx    with files for other runtimes
+      export.py --formats tflite onnx    also files for other runtimes
 
-    exit codes: 0 exported; 1 the export differs from Keras; 2 wrong use
+    exit codes: 0 exported; 1 the export differs from Keras; 2 usage error
     """
     for name, default, text in (
-        ("run_dir", "", "folder of a run (of the newest finished one)"),
-        ("runs_dir", "runs", "the folder of all runs"),
+        ("run_dir", "", "folder of the run (default: the newest finished)"),
+        ("runs_dir", "runs", "folder that contains all runs"),
         ("unfinished", False, "export a run that has not finished"),
-        ("destination", "exported", "folder of <name>/<version>"),
-        ("name", "", "of the model on the server (the network's)"),
+        ("destination", "exported", "folder in which to write NAME/VERSION"),
+        ("name", "", "name on the server (default: the network's)"),
     ):
         config.add_flag(parser, name, default, text)
-    text = "of the export (the one after the highest)"
+    text = "version of the export (default: the next one)"
     config.add_flag(parser, "version", None, text, kind=int)
     config.add_flags(parser, ExportOptions)
     parser.add_argument(
@@ -71,15 +71,15 @@ def _add_export(parser):
         "export",
         nargs="?",
         default="exported",
-        help="its folder, exported/NAME/VERSION; of a folder around it the "
+        help="folder exported/NAME/VERSION, or a folder above it for its "
         "newest export (default: exported)",
     )
 
 
 def verify(parser: config.Parser, words: Sequence[str] | None) -> int:
-    """Compares an export with what Keras computed when it was made.
+    """Compares an export with the outputs that Keras computed for it.
 
-    exit codes: 0 the same; 1 it differs; 2 it does not load, or wrong use
+    exit codes: 0 the same; 1 it differs; 2 it does not load, or usage error
     """
     _add_export(parser)
     given = parser.parse_args(words)
@@ -89,20 +89,20 @@ def verify(parser: config.Parser, words: Sequence[str] | None) -> int:
 
 
 def predict(parser: config.Parser, words: Sequence[str] | None) -> int:
-    """Names the most likely classes of image files, by an export.
+    """Prints the most likely classes of image files, by an export.
 
       lambdanet predict exported/NAME/1 cat.jpg dog.png
       lambdanet predict exported/NAME/1 my/images --csv > classes.csv
-      lambdanet predict     the test image that the newest export holds
+      lambdanet predict     the test image in the newest export
 
-    exit codes: 0 all were read; 1 some cannot be read; 2 wrong use
+    exit codes: 0 all were read; 1 some cannot be read; 2 usage error
     """
     _add_export(parser)
     parser.add_argument(
-        "files", nargs="*", help="image files, or folders of them"
+        "files", nargs="*", help="image files, or folders of image files"
     )
-    config.add_flag(parser, "top", 5, "the number of classes to name")
-    text = "print lines of a file, then each class and its probability"
+    config.add_flag(parser, "top", 5, "number of classes to print")
+    text = "print CSV: the file, then each class and its probability"
     config.add_flag(parser, "csv", False, text)
     given = parser.parse_args(words)
     folder, bad = serving.newest_export(given.export), False
@@ -118,15 +118,15 @@ def predict(parser: config.Parser, words: Sequence[str] | None) -> int:
 
 
 def serve(parser: config.Parser, words: Sequence[str] | None) -> int:
-    """Serves an export on this machine by TF Serving's REST API, for trials.
+    """Serves an export on this machine with TF Serving's REST API, for trials.
 
       lambdanet serve exported/NAME/1
       curl http://localhost:8501/v1/models/NAME
 
-    Ctrl-C ends it.
+    Press Ctrl-C to stop it.
     """
     _add_export(parser)
-    config.add_flag(parser, "port", 8501, "of the server")
+    config.add_flag(parser, "port", 8501, "port of the server")
     given = parser.parse_args(words)
     serving.serve(serving.newest_export(given.export), given.port)
     return 0

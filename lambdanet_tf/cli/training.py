@@ -17,25 +17,25 @@ from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.recipes import RECIPES
 from lambdanet_tf.training.recipes import listing
 
-_IMAGES = "a folder of image files, or an image set as for --data of train.py"
+_IMAGES = "a folder of image files, or an image set as in train.py --data"
 
 
 def train(parser: config.Parser, words: Sequence[str] | None) -> int:
     """Trains a network by a recipe.
 
       train.py                                  handwritten digits
-      train.py --epochs 20 --learning-rate 0.1  with changes
+      train.py --epochs 20 --learning-rate 0.1  with other settings
       train.py --data folder:my/images          your own images
       train.py --recipe cifar10                 another recipe
-      train.py --dry-run --recipe cifar10       what that would take
-      train.py --recipe-file runs/<time>/run.json  a former run again
+      train.py --dry-run --recipe cifar10       time and memory it would take
+      train.py --recipe-file runs/<time>/run.json  repeat an earlier run
       train.py --run-dir runs/mine              in a folder of your choice; the
-                                                same command resumes it
+                                                same command resumes the run
       train.py --run-dir runs/mine --epochs 80  more epochs for that run
 
-    exit codes: 0 finished; 2 wrong use; 3 the loss is no longer finite;
-    75 stopped by a signal, or a device was lost: the same command resumes the
-    run, if it names the folder by --run-dir
+    exit codes: 0 finished; 2 usage error; 3 the loss is no longer finite;
+    75 stopped by a signal, or a device was lost. To resume the run, repeat the
+    command with its folder as --run-dir.
     """
     _add_flags(parser)
     given = parser.parse_args(words)
@@ -58,7 +58,7 @@ def train(parser: config.Parser, words: Sequence[str] | None) -> int:
 
 
 def _add_flags(parser):
-    """Adds a flag for each field of recipe and options, and those of runs."""
+    """Adds a flag for each field of the recipe and the options."""
     parser.usage = "%(prog)s [flags]"
     names = [f"  {line}" for line in listing()]
     what = parser.add_argument_group(
@@ -66,14 +66,14 @@ def _add_flags(parser):
     )
     either = what.add_mutually_exclusive_group()
     for group, name, default, text in (
-        (either, "recipe", "", "one of them (digits; images for --data)"),
-        (either, "recipe_file", "", "JSON of its fields, or a run.json"),
+        (either, "recipe", "", "recipe (default: digits; images with --data)"),
+        (either, "recipe_file", "", "JSON file of its fields, or a run.json"),
         (what, "dry_run", False, "take two steps; print size, speed, memory"),
     ):
         config.add_flag(group, name, default, text)
     config.add_flags(parser.add_argument_group("where and how"), RunOptions)
     fields = parser.add_argument_group(
-        "fields of the recipe (in brackets: those of digits)"
+        "fields of the recipe (the defaults are those of digits)"
     )
     config.add_flags(fields, Recipe, RECIPES["digits"].to_dict())
 
@@ -81,32 +81,32 @@ def _add_flags(parser):
 def choose_keras(options: RunOptions) -> None:
     """Chooses tf_keras where Keras 3 fails: on TPUs and several machines.
 
-    It must be chosen before TensorFlow is imported.
+    We must choose it before we import TensorFlow.
     """
     kind = strategy_kind(options)
     chosen = os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
     if kind in ON_TF_KERAS and not chosen:
         if importlib.util.find_spec("tf_keras") is None:
             raise UserError(
-                f"Strategy {kind} trains on tf_keras, which is not installed: "
+                f"The strategy {kind} needs tf_keras, which is not installed: "
                 'pip install "lambdanet-tf[cluster]".'
             )
         os.environ["TF_USE_LEGACY_KERAS"] = "1"
-        print(f"strategy {kind}: training on tf_keras, not Keras 3.")
+        print(f"Using tf_keras, which the strategy {kind} needs, not Keras 3.")
 
 
 def label(parser: config.Parser, words: Sequence[str] | None) -> int:
-    """Labels images with a trained network, for a student to train on.
+    """Labels images with a trained network, to train a student on them.
 
       lambdanet label runs/NAME my/images pseudo
       train.py --data folder:my/labelled --pseudo-labels pseudo
 
-    If you stop it, the same command goes on where it was.
+    If you stop it, the same command continues.
     """
     for name, text in (
-        ("run", "the folder of the teacher, a finished run"),
-        ("images", f"{_IMAGES}, whose training images are labelled anew"),
-        ("folder", "where the pseudo-labels will be"),
+        ("run", "folder of the teacher, a finished run"),
+        ("images", f"{_IMAGES}, whose training images get new labels"),
+        ("folder", "folder in which to write the pseudo-labels"),
     ):
         parser.add_argument(name, help=text)
     config.add_flags(parser, LabelOptions)
@@ -122,15 +122,15 @@ def label(parser: config.Parser, words: Sequence[str] | None) -> int:
 
 
 def check(parser: config.Parser, words: Sequence[str] | None) -> int:
-    """Names the images of a set that cannot be read.
+    """Lists the images of a set that cannot be read.
 
       lambdanet check my/images
       lambdanet check records:/data/imagenet
 
-    exit codes: 0 all can be read; 1 some cannot; 2 wrong use
+    exit codes: 0 all can be read; 1 some cannot; 2 usage error
     """
     parser.add_argument("images", help=_IMAGES)
-    text = "where TensorFlow Datasets keeps its sets"
+    text = "folder in which TensorFlow Datasets keeps its sets"
     config.add_flag(parser, "data_dir", "", text)
     given = parser.parse_args(words)
     data, name = importlib.import_module("lambdanet_tf.data"), given.images
@@ -150,16 +150,17 @@ def check(parser: config.Parser, words: Sequence[str] | None) -> int:
 def summary(parser: config.Parser, words: Sequence[str] | None) -> int:
     """Prints parameters, operations and memory of a network.
 
-    FLOPs are the paper's: 2 per multiply-add, the scope clipped to the map.
+    It counts FLOPs as the paper does: 2 per multiply-add, with the scope
+    clipped to the map.
     """
     parser.add_argument(
         "model", help="a network of lambdanet_tf.models, or a .keras file"
     )
-    text = 'keyword arguments of the network, as {"classes": 10}'
+    text = 'keyword arguments of the network, such as {"classes": 10}'
     config.add_flag(parser, "model_arguments", {}, text)
-    text = "height and width of the images, or length of the sequences"
+    text = "height and width of the images, or length of sequences"
     config.add_flag(parser, "size", None, text, kind=int)
-    config.add_flag(parser, "layers", False, "a row for every layer")
+    config.add_flag(parser, "layers", False, "print a row for every layer")
     given = parser.parse_args(words)
     with users_input():
         print(_counted(given).table(every_layer=given.layers))

@@ -14,23 +14,23 @@ from lambdanet_tf import models
 from lambdanet_tf import specs
 from lambdanet_tf.arguments import one_of
 
-# A field that keeps what the network of the config's `name` has.
+# The value of fields that the config does not change.
 DEFAULT = "default"
-HEAD_MAP = "head"  # What the classifier of a MobileNet sees.
+HEAD_MAP = "head"  # the input of a MobileNet's classifier
 
 
 @dataclasses.dataclass
 class _Network(hyperparams.Config):
-    """A network of `lambdanet_tf.specs`, changed where a field says so.
+    """A network of `lambdanet_tf.specs` with changed attributes.
 
-    `"default"` keeps what the network has. The activation and the normalization
-    come from `norm_activation`, the rate of dropout from the task's model.
+    `"default"` keeps the network's own value. `norm_activation` defines the
+    activation and the normalization, and the task's model the dropout rate.
 
     Attributes:
-        name: of the network, one of `lambdanet_tf.models.names()`.
-        weights: None, or what to begin from, as `lambdanet_tf.models.build`
-            takes it: a weight file, a run folder, a `.safetensors` file of
-            timm, or `"imagenet"`.
+        name: the network, one of `lambdanet_tf.models.names()`.
+        weights: None, or initial weights as in `lambdanet_tf.models.build`: a
+            weight file, a run folder, a `.safetensors` file of timm, or
+            `"imagenet"`.
         implementation: algorithm of the lambda layers.
     """
 
@@ -96,7 +96,7 @@ class Backbone(backbones.Backbone):
     Attributes:
         lambda_resnet: LambdaResNets, ResNet-RS, ResNet-50, and any network of
             their blocks.
-        lambda_mobilenet: MobileNetV2 with any blocks as lambda blocks.
+        lambda_mobilenet: MobileNetV2, in which any block can be a lambda block.
     """
 
     lambda_resnet: LambdaResNet = dataclasses.field(
@@ -110,25 +110,25 @@ class Backbone(backbones.Backbone):
 class NetworkBackbone(tf_keras.Model):
     """Feature maps of a network, by level; level l has stride 2^l.
 
-    The layers with weights are attributes under their own names. So a
-    checkpoint has the weights under the names that our weight files have, and
-    fits networks that differ in layers without weights, such as those that
-    drop paths.
+    Layers with weights are attributes under their own names. So the names in
+    checkpoints are those of our weight files, and a checkpoint also fits a
+    network with other layers without weights, such as stochastic depth.
 
     Args:
         network: one of `lambdanet_tf.models.names()`.
         image_shape: (height, width, channels); height and width can be None
-            where the lambda layers are local.
+            if the lambda layers are local.
         changes: attributes of the network's spec to change.
-        **arguments: of `lambdanet_tf.models.build`, such as `weights`.
+        **arguments: arguments of `lambdanet_tf.models.build`, such as
+            `weights`.
 
     Call arguments:
         images: `(batch, height, width, channels)`, normalized by the Model
             Garden.
 
     Output:
-        dict from level, `"2"` to `"5"` in the published networks, to feature
-        map. MobileNets have one more, the map that their classifier sees.
+        A dictionary from level, `"2"` to `"5"` in the published networks, to
+        feature map. MobileNets add the map that their classifier reads.
     """
 
     def __init__(
@@ -154,10 +154,10 @@ class NetworkBackbone(tf_keras.Model):
         for layer in model.layers:
             if layer.weights:
                 setattr(self, layer.name, layer)
-        # A method is not tracked: the model would bring its layers a second
-        # time, by their numbers.
+        # Keras does not track a method. It would track the model, and so save
+        # its layers a second time, by number.
         self._maps = model.__call__
-        # Shapes of the maps that decoders take, by level.
+        # Decoders read the shapes of the maps here.
         self.output_specs = {
             level: model.output[endpoint].shape
             for level, endpoint in self._levels.items()
@@ -186,8 +186,8 @@ def build_backbone(
     norm_activation_config: common.NormActivation,
     l2_regularizer: tf_keras.regularizers.Regularizer | None = None,
 ) -> NetworkBackbone:
-    """Builds a backbone, as the factory of the Model Garden calls it."""
-    # Not None: its type has chosen this function.
+    """Builds a backbone; the factory of the Model Garden calls it."""
+    # Not None, because its type selected this function.
     config = backbone_config.get().as_dict()  # pyright: ignore[reportOptionalMemberAccess]
     arguments = {key: config.pop(key) for key in ("weights", "implementation")}
     network = config.pop("name")

@@ -1,9 +1,9 @@
 """The paper's experiments for the Model Garden.
 
-A `lambda_resnet...` experiment and its twin `resnet...` differ in the network
-alone, and the same builder makes both: in the letters of `stages` and, at 350
-epochs and on COCO, in squeeze-and-excitation, which a ResNet-RS has in every
-stage (`se_ratio: 0` takes it away, for the first rows of Table 14).
+A `lambda_resnet...` experiment and its baseline `resnet...` differ only in the
+network, which the same builder makes. They have other letters in `stages`. At
+350 epochs and on COCO, a ResNet-RS also has squeeze-and-excitation in every
+stage; `se_ratio: 0` removes it for the first rows of Table 14.
 """
 
 import functools
@@ -70,9 +70,9 @@ def imagenet_350(family: str, row: specs.TrainingRow) -> core.ExperimentConfig:
 def _imagenet(
     network, image_size, epochs, weight_decay, dropout_rate=0.0, aug_type=None
 ):
-    """What all classification has in common: Section 4 and Appendix F.
+    """Returns a classification experiment: Section 4 and Appendix F.
 
-    The data are the Model Garden's TFRecords, labels from 1 to 1000.
+    The data are the Model Garden's TFRecords, with labels from 1 to 1000.
     """
     task = classification.ImageClassificationTask(
         model=classification.ImageClassificationModel(
@@ -122,9 +122,10 @@ def _images(pattern, **fields):
 def maskrcnn_coco(name: str) -> core.ExperimentConfig:
     """Returns Mask R-CNN on COCO: Appendix F.3, Table 14.
 
-    From scratch at 1024 px, 130,000 steps of 256 images, scales from 0.1 to 2.
-    Heads, normalization and evaluation, which the paper does not describe, are
-    those of the Model Garden's `maskrcnn_resnetfpn_coco`. No paths are dropped.
+    It trains from scratch at 1024 px, for 130,000 steps of 256 images with
+    scales from 0.1 to 2, without stochastic depth. The paper does not describe
+    heads, normalization and evaluation: we use those of the Model Garden's
+    `maskrcnn_resnetfpn_coco`.
     """
     task = maskrcnn.MaskRCNNTask(
         annotation_file="coco/instances_val2017.json",
@@ -150,7 +151,7 @@ def maskrcnn_coco(name: str) -> core.ExperimentConfig:
             drop_remainder=False,
         ),
     )
-    # 0.32 after 1000 steps; a tenth of it at 90, 95 and 97.5 per cent.
+    # 0.32 after 1000 steps, divided by 10 at 90, 95 and 97.5 percent.
     shares, rate = (0.9, 0.95, 0.975), 0.32
     return _experiment(
         task,
@@ -177,7 +178,7 @@ def _experiment(
 ):
     """Returns an experiment in bfloat16, with momentum 0.9 and a warm-up.
 
-    Everything periodic happens at one interval, in steps.
+    `interval` is the number of steps between summaries, checkpoints and so on.
     """
     optimizer_config = optimization.OptimizationConfig(
         {
@@ -205,12 +206,12 @@ def _experiment(
 
 
 def _choice(kind, **fields):
-    """A choice among kinds, as the Model Garden writes it."""
+    """Returns a choice of one kind, in the Model Garden's form."""
     return {"type": kind, kind: fields}
 
 
 def _register():
-    """Registers all experiments, and the smallest of each to begin with."""
+    """Registers all experiments, and short names for the smallest ones."""
     found: dict[str, Callable[[], core.ExperimentConfig]] = {
         "lambda_resnet_imagenet_90": functools.partial(imagenet_90, "LLLL"),
         "resnet_imagenet_90": functools.partial(imagenet_90, "CCCC"),

@@ -2,7 +2,7 @@
 
     python -m lambdanet_tf.garden.train --experiment=NAME --mode=MODE ...
 
-The package has registered its backbones and experiments when this runs.
+Our backbones and experiments are already registered when it runs.
 `--help` lists the flags.
 """
 

@@ -183,7 +183,7 @@ def test_tfds(tmp_path):
         ("digit", "`data` must be one of digits.*Did you mean 'digits'"),
         ("record:x", "Did you mean 'records'"),
         ("folder:x,classes=3", "`options of folder:` must be one of"),
-        ("arrays:nothing.npz", "nothing.npz must be a whole .npz file"),
+        ("arrays:nothing.npz", "nothing.npz must be an .npz file"),
     ],
 )
 def test_unknown_sets(name, message):

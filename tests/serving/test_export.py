@@ -108,7 +108,7 @@ def test_foreign_runs_are_rejected(small_run, tmp_path):
     for changes, message in (
         ({"model": "LambdaResNetSmal"}, "Did you mean 'LambdaResNetSmall'"),
         ({"status": "stopped"}, "`--unfinished`"),
-        ({}, "examples.npz must be a whole .npz file"),
+        ({}, "examples.npz must be an .npz file"),
         (None, "has no run.json"),
     ):
         (folder / "run.json").unlink()
@@ -182,7 +182,7 @@ def test_an_export_agrees_with_keras_without_keras_or_its_faults_are_said(
     status, said = verified()
     assert (status, "does not run" in said) == (2, True)
     for file, message in (
-        (examples, "examples.npz must be a whole .npz"),
+        (examples, "examples.npz must be an .npz"),
         (copy / "assets.extra/export.json", "has no assets.extra/export.json"),
     ):
         file.unlink()

@@ -73,7 +73,7 @@ def test_foreign_folders(folder):
     for changes in ({"metrics": None}, {"arguments": [1]}, {"another": 1}, {}):
         text = json.dumps({**run, **changes}) if changes else "{"
         folder.write_text("run.json", text)
-        message = r"run\.json does not describe a run.*" + "".join(changes)
+        message = r"run\.json is not a valid.*" + "".join(changes)
         with pytest.raises(UserError, match=message):
             folder.read()
 
