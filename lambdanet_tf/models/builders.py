@@ -180,8 +180,8 @@ def ResNetRS420(**arguments):
 def ResNet50(*, pattern=None, **arguments):
     """Builds ResNet-50, with lambda or attention layers in any stage.
 
-    These are the networks of Tables 3, 4 and 8 to 12: 25,557,032 parameters,
-    images of 224 pixels, feature maps "c2" to "c5".
+    It builds the networks of Tables 3, 4 and 8 to 12: 25,557,032 parameters;
+    images of 224 pixels; feature maps "c2" to "c5".
 
     Args:
         pattern: a letter for each of c2 to c5: C for convolutions, L for
