@@ -44,7 +44,7 @@ demo: $(VENV)/.demo  ## Train on handwritten digits, export, predict.
 	$(BIN)/python export.py
 	$(BIN)/lambdanet predict
 
-test: lint  ## Lint, check types, test under both Kerases (5 min).
+test: lint  ## Lint, check types, test with Keras 3 and tf_keras (5 min).
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 	TF_USE_LEGACY_KERAS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m "every_lane and not slow"
 

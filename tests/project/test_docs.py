@@ -136,6 +136,8 @@ REPLACED = {
     r"matrix rate": "% of peak",
     r"as it stands|in hand|asked to be": "nothing, in-memory",
     r"relaid|poisoned|spoilt|unasked|witness": "plain words",
+    r"Kerases|the other Keras(?! version)": "Keras 3 and tf_keras",
+    r"errs|(?:upper|lower) floors?|draws? alike": "is inaccurate, level, same",
 }
 # Code, formulas, tables that are made of records, comments, pictures.
 NO_PROSE = re.compile(
