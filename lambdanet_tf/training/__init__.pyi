@@ -12,9 +12,9 @@ from lambdanet_tf.training.options import LabelOptions as LabelOptions
 from lambdanet_tf.training.options import NotFinite as NotFinite
 from lambdanet_tf.training.options import RunOptions as RunOptions
 from lambdanet_tf.training.options import Stopped as Stopped
+from lambdanet_tf.training.recipe import RECIPES as RECIPES
 from lambdanet_tf.training.recipe import Recipe as Recipe
-from lambdanet_tf.training.recipes import RECIPES as RECIPES
-from lambdanet_tf.training.recipes import read_recipe as read_recipe
-from lambdanet_tf.training.recipes import resolve as resolve
+from lambdanet_tf.training.recipe import read_recipe as read_recipe
+from lambdanet_tf.training.recipe import resolve as resolve
 from lambdanet_tf.training.rehearsal import dry_run as dry_run
 from lambdanet_tf.training.teacher import label_images as label_images

@@ -14,7 +14,6 @@ from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import Stopped
 from lambdanet_tf.training.options import number_of_workers
 from lambdanet_tf.training.options import strategy_kind
-from lambdanet_tf.training.progress import count
 
 _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
 # A worker that waits for one that is gone gets one of these, too.
@@ -84,16 +83,6 @@ def is_chief() -> bool:
     chief = "chief" if "chief" in jobs else "worker"
     own = resolver.task_type, resolver.task_id
     return number_of_workers() < 2 or own == (chief, 0)
-
-
-def describe(strategy: tf.distribute.Strategy) -> str:
-    """Returns the devices in words."""
-    kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
-    if isinstance(strategy, tf.distribute.TPUStrategy):
-        kind = "TPU core"
-    workers = number_of_workers()
-    where = f" on {workers} machines" if workers > 1 else ""
-    return count(strategy.num_replicas_in_sync, kind) + where
 
 
 def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:

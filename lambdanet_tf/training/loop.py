@@ -29,9 +29,10 @@ from lambdanet_tf.training.options import PrintFn
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import Stopped
 from lambdanet_tf.training.options import StopRequest
-from lambdanet_tf.training.progress import Progress
-from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.recipe import Recipe
+from lambdanet_tf.training.report import Progress
+from lambdanet_tf.training.report import count
+from lambdanet_tf.training.report import plan
 from lambdanet_tf.training.report import write_report
 from lambdanet_tf.training.state import TrainState
 from lambdanet_tf.training.state import check_finite
@@ -78,10 +79,7 @@ def train(
         pipeline, state = set_up(
             begun if checkpoint else recipe, options, strategy, print_fn
         )
-        base = record.run_record(recipe, options, pipeline.images)
-        if former:
-            record.check_same_images(former, pipeline.images)
-            base = dataclasses.replace(base, metrics=former.metrics)
+        base = record.run_record(recipe, options, pipeline.images, former)
         with strategy.scope():
             evaluation = Evaluation(state.model, pipeline, stop.check)
         if not devices.is_chief():
@@ -91,7 +89,7 @@ def train(
                 recipe, options, base, folder, pipeline, state, evaluation,
                 stop, print_fn, on_epoch,
             )  # fmt: skip
-            print_fn(record.plan(recipe, pipeline, state.model, folder.path))
+            print_fn(plan(recipe, pipeline, state.model, folder.path))
             if checkpoint:
                 state.restore(checkpoint)
                 print_fn(f"Resuming at step {state.step}.")

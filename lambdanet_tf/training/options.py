@@ -5,6 +5,7 @@ Nothing here imports TensorFlow.
 
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lambdanet_tf import config
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import users_input
 from lambdanet_tf.config import field
 
@@ -98,6 +100,23 @@ def strategy_kind(options: RunOptions) -> str:
     if options.tpu:
         return "tpu"
     return "multiworker" if number_of_workers() > 1 else "auto"
+
+
+def choose_keras(options: RunOptions) -> None:
+    """Chooses tf_keras where Keras 3 fails: on TPUs and several machines.
+
+    We must choose it before we import TensorFlow.
+    """
+    kind = strategy_kind(options)
+    chosen = os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
+    if kind in ON_TF_KERAS and not chosen:
+        if importlib.util.find_spec("tf_keras") is None:
+            raise UserError(
+                f"The strategy {kind} needs tf_keras, which is not installed: "
+                'pip install "lambdanet-tf[cluster]".'
+            )
+        os.environ["TF_USE_LEGACY_KERAS"] = "1"
+        print(f"Using tf_keras, which the strategy {kind} needs, not Keras 3.")
 
 
 @users_input()

@@ -7,9 +7,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
 import lambdanet_tf
 from lambdanet_tf import config
 from lambdanet_tf import data
@@ -18,24 +15,29 @@ from lambdanet_tf import files
 from lambdanet_tf import runs
 from lambdanet_tf.analysis import trainable_parameters
 from lambdanet_tf.arguments import UserError
-from lambdanet_tf.training import devices
-from lambdanet_tf.training import recipes
 from lambdanet_tf.training.batches import InputPipeline
 from lambdanet_tf.training.network import network_arguments
 from lambdanet_tf.training.options import PrintFn
 from lambdanet_tf.training.options import RunOptions
-from lambdanet_tf.training.progress import count
 from lambdanet_tf.training.recipe import Recipe
 from lambdanet_tf.training.recipe import differences
 from lambdanet_tf.training.recipe import from_dict
+from lambdanet_tf.training.recipe import read_recipe
+from lambdanet_tf.training.recipe import resolve
+from lambdanet_tf.training.report import describe
 from lambdanet_tf.training.state import TrainState
 from lambdanet_tf.training.state import newest_checkpoint
 
 
 def run_record(
-    recipe: Recipe, options: RunOptions, images: data.ImageSet
+    recipe: Recipe,
+    options: RunOptions,
+    images: data.ImageSet,
+    former: runs.Run | None = None,
 ) -> runs.Run:
-    """Returns what run.json holds about a run that begins."""
+    """Returns what run.json holds about a run that begins, or is resumed."""
+    if former:
+        _check_same_images(former, images)
     size = {"height": recipe.image_size, "width": recipe.image_size}
     pixels = {"channels": images.channels, "minimum": 0, "maximum": 255}
     pixels["bits"] = images.bits
@@ -53,29 +55,9 @@ def run_record(
         splits=images.sizes,
         recipe=recipe.to_dict(),
         options=dataclasses.asdict(options),
+        metrics=former.metrics if former else {},
         versions={**own, **environment.versions()},
         command=shlex.join([*command, *sys.argv[1:]]),
-    )
-
-
-def plan(
-    recipe: Recipe, pipeline: InputPipeline, model: tf.keras.Model, folder: str
-) -> str:
-    """Returns the first lines of a run."""
-    images, largest = pipeline.images, ""
-    height, width = model.get_layer("pool").input.shape[1:3]
-    if isinstance(images.train, data.IndexedSource):
-        counts = np.bincount(images.train.columns["label"])
-        largest = f" The largest class, {images.classes[counts.argmax()]}, has "
-        largest += f"{counts.max() / counts.sum():.1%} of them."
-    return (
-        f"Recipe {recipe.name}, {recipe.model} at {recipe.image_size} pixels: "
-        f"{trainable_parameters(model):,} trainable parameters, last map "
-        f"{height}x{width}; {environment.keras_version()}, TensorFlow "
-        f"{tf.__version__}, {devices.describe(pipeline.strategy)}\n"
-        f"{images.description}{largest}\n{count(recipe.epochs, 'epoch')} of "
-        f"{count(pipeline.steps_per_epoch, 'step')}, "
-        f"{count(recipe.batch_size, 'image')} each; run folder {folder}"
     )
 
 
@@ -95,7 +77,7 @@ def final_metrics(
         "parameters": trainable_parameters(state.model),
         "seconds": state.seconds,
         "images_per_second": state.rows[-1]["images_per_second"],
-        "device": devices.describe(pipeline.strategy),
+        "device": describe(pipeline.strategy),
     }
 
 
@@ -114,7 +96,7 @@ def recipe_to_train(
     if options.run_dir and folder.exists():
         run = folder.read()
     if file:
-        recipe = recipes.read_recipe(file, files.read_text(file), changes)
+        recipe = read_recipe(file, files.read_text(file), changes)
     elif run and not name:
         recipe = from_dict(run.recipe)
         # What the flags leave out is what the run has.
@@ -124,7 +106,7 @@ def recipe_to_train(
             recipe, {**changes, "model_arguments": arguments}
         )
     else:
-        recipe = recipes.resolve(name or None, changes)
+        recipe = resolve(name or None, changes)
     if run and run.status == "finished" and not differences(run.recipe, recipe):
         print_fn(
             f"{folder.path} is finished; there is nothing to resume. "
@@ -176,7 +158,7 @@ def former_run(
     return run, checkpoint
 
 
-def check_same_images(run: runs.Run, images: data.ImageSet) -> None:
+def _check_same_images(run: runs.Run, images: data.ImageSet) -> None:
     """Raises a ValueError unless classes and sizes are those of a run.
 
     Else outputs would belong to other classes, or images that were tested would

@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from lambdanet_tf.analysis import analyze
 from lambdanet_tf.training import devices
-from lambdanet_tf.training import record
 from lambdanet_tf.training.loop import set_up
 from lambdanet_tf.training.options import PrintFn
 from lambdanet_tf.training.options import RunOptions
-from lambdanet_tf.training.progress import duration
 from lambdanet_tf.training.recipe import Recipe
+from lambdanet_tf.training.report import duration
+from lambdanet_tf.training.report import plan
 from lambdanet_tf.training.state import check_finite
 from lambdanet_tf.training.steps import evaluation_step
 from lambdanet_tf.training.steps import training_step
@@ -61,7 +61,7 @@ def dry_run(
         "memory": _memory(),
     }
     if devices.is_chief():
-        print_fn(record.plan(recipe, pipeline, state.model, "none"))
+        print_fn(plan(recipe, pipeline, state.model, "none"))
         for label, text in rows.items():
             print_fn(f"{label:12} {text}")
 

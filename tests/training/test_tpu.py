@@ -17,6 +17,7 @@ from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.ops import planning_for
 from lambdanet_tf.training import devices
 from lambdanet_tf.training import loop
+from lambdanet_tf.training import report
 from lambdanet_tf.training import steps
 from tests.support.arrays import assert_same
 
@@ -110,7 +111,7 @@ def test_a_run_sums_over_the_cores_and_nothing_in_it_lacks_a_kernel():
             )
         )
     assert isinstance(strategy, tf.distribute.TPUStrategy)
-    assert devices.describe(strategy) == "2 TPU cores"
+    assert report.describe(strategy) == "2 TPU cores"
     assert together.counts["TPUReplicateMetadata"] == 1
     norm_type = tf.keras.layers.BatchNormalization
     norms = [m for m in state.model.submodules if isinstance(m, norm_type)]

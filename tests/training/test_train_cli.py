@@ -22,7 +22,7 @@ from lambdanet_tf import training
 from lambdanet_tf.specs import TABLE_20
 from lambdanet_tf.training import devices
 from lambdanet_tf.training import options
-from lambdanet_tf.training import progress
+from lambdanet_tf.training import report
 
 pytestmark = pytest.mark.once
 
@@ -163,7 +163,7 @@ def test_tf_keras_is_chosen_where_it_is_needed_and_said(
     monkeypatch.setenv("TF_CONFIG", text)
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "")
     for is_said in (needs_tf_keras, False):  # Once it is chosen.
-        cli.training.choose_keras(training.RunOptions(**given))
+        options.choose_keras(training.RunOptions(**given))
         assert os.environ["TF_USE_LEGACY_KERAS"] == "1" * needs_tf_keras
         said = capsys.readouterr().out
         assert ("Using tf_keras" in said) == is_said
@@ -171,7 +171,7 @@ def test_tf_keras_is_chosen_where_it_is_needed_and_said(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     if needs_tf_keras:
         with pytest.raises(ValueError, match=r"lambdanet-tf\[cluster\]"):
-            cli.training.choose_keras(training.RunOptions(**given))
+            options.choose_keras(training.RunOptions(**given))
 
 
 def test_one_process_of_a_cluster_is_the_chief(monkeypatch):
@@ -190,7 +190,7 @@ def test_a_log_has_a_line_every_minute_and_a_terminal_one_that_fits(
     def shown_on(is_terminal):
         stream, clock = io.StringIO(), types.SimpleNamespace(now=100.0)
         stream.isatty = lambda: is_terminal
-        shown = progress.Progress(4, 10, 32, stream, lambda: clock.now)
+        shown = report.Progress(4, 10, 32, stream, lambda: clock.now)
         assert shown.is_due(1)
         shown.show(1, "loss 1.7000")
         for _ in range(90):
