@@ -3,6 +3,23 @@
 import griffe
 
 _DECLARATIONS = {"argument", "keras_argument"}
+# What a reader passes where the sources say `Any`, by the end of a name.
+_PER_AXIS = "int | tuple[int, ...]"
+_TYPES = {
+    "initializer": "str | Initializer | None",
+    "regularizer": "str | Regularizer | None",
+    "constraint": "str | Constraint | None",
+    "activation": "str | Callable | None",
+    "scope": f"{_PER_AXIS} | None",
+    "kernel_size": _PER_AXIS,
+    "strides": _PER_AXIS,
+    "dilation_rate": _PER_AXIS,
+    "position_embedding": "str | RelativePositionEmbedding",
+    "inputs": "Tensor",
+    "prompt": "Tensor",
+    "layer": "Layer",
+    "position": "tuple[int, ...] | None",
+}
 
 
 class LayerSignatures(griffe.Extension):
@@ -13,6 +30,9 @@ class LayerSignatures(griffe.Extension):
     """
 
     def on_package(self, *, pkg, **_):
+        for function in _functions(pkg):
+            for part in function.parameters:
+                part.annotation = _shown(part.name, part.annotation)
         classes = [
             cls
             for module in _modules(pkg)
@@ -30,6 +50,21 @@ def _modules(module):
     for part in module.modules.values():
         if not part.is_alias:
             yield from _modules(part)
+
+
+def _functions(parent):
+    for part in parent.members.values():
+        if not part.is_alias and (part.is_module or part.is_class):
+            yield from _functions(part)
+        elif not part.is_alias and part.is_function:
+            yield part
+
+
+def _shown(name, annotation):
+    if str(annotation) != "Any":
+        return annotation
+    ends = (kind for end, kind in _TYPES.items() if name.endswith(end))
+    return next(ends, annotation)
 
 
 def _declared(cls):
@@ -55,7 +90,7 @@ def _add_constructor(cls, declared):
     parameters = [
         griffe.Parameter(
             name,
-            annotation=declared[name].annotation,
+            annotation=_shown(name, declared[name].annotation),
             kind=kinds.keyword_only
             if str(arguments.get("kw_only", True)) == "True"
             else kinds.positional_or_keyword,

@@ -24,19 +24,19 @@ ROOT = pathlib.Path(__file__).parents[1]
 PAGES = ("*.md", "docs/*.md", "examples/*.ipynb", "examples/serving/*.md")
 LINK = re.compile(r"\]\(([^()\s#]+)(?:#[^()\s]*)?\)|(?:src|href)=\"([^\"#]+)\"")
 PACKAGES = {
-    "layers": "The layers, for Keras models of your own.",
-    "models": "Networks by name, weights, images.",
-    "training": "Recipes, the loop, and parts for `model.fit`.",
-    "data": "Files to batches.",
-    "serving": "Exports, and verifying them.",
-    "streaming": "Whole models piece by piece, and text that they write.",
-    "analysis": "What networks cost and what layers learned.",
-    "specs": "The networks as rows of tables.",
+    "layers": "Layers for your own Keras models.",
+    "models": "Networks by name, their weights, and their images.",
+    "training": "Recipes, the training loop, and parts for `model.fit`.",
+    "data": "Image sources, splits and augmentation.",
+    "serving": "Exporting models and verifying exports.",
+    "streaming": "Running whole models step by step, and generating text.",
+    "analysis": "What a network costs, and what its layers learned.",
+    "specs": "The specifications of the networks.",
     "runs": "The folder of a training run.",
     "garden.backbones": "Backbones for the TensorFlow Model Garden.",
     "garden.experiments": "Experiments for the TensorFlow Model Garden.",
     "ops": "Internal: the equations as functions of tensors, and the planner. "
-    "Of it, `planning_for`, `implementations` and `DEVICES` are for users.",
+    "Only `planning_for`, `implementations` and `DEVICES` are public.",
 }
 # Pages that went, below `docs/`, and where their readers find the same.
 MOVED = {
@@ -87,7 +87,18 @@ def stage(target):
         page = folder / f"{package}.md"
         page.write_text(reference(package), encoding="utf-8")
     (folder / "commands.md").write_text(commands(), encoding="utf-8")
-    return len(pages) + len(PACKAGES) + 1
+    (folder / "index.md").write_text(index(), encoding="utf-8")
+    return len(pages) + len(PACKAGES) + 2
+
+
+def index():
+    """The page that lists the pages of the reference."""
+    lines = ["# Reference", "", "The public names of each package:", ""]
+    lines += ["| package | what it contains |", "|---|---|"]
+    for package, what in PACKAGES.items():
+        lines.append(f"| [`{package}`]({package}.md) | {what} |")
+    lines += ["", "[Commands](commands.md) shows the help of every command."]
+    return "\n".join([*lines, ""])
 
 
 def links(page):
@@ -117,8 +128,9 @@ def reference(package):
 
 def networks(names):
     """Yields a table of the named networks, which leave `names`."""
-    yield "All take the arguments of [Network](#lambdanet_tf.models.network."
-    yield "Network) and the attributes of their spec, all by keyword."
+    yield "All networks take the arguments of [Network]("
+    yield "#lambdanet_tf.models.network.Network) and the attributes of their"
+    yield "spec. Pass all of them by keyword."
     yield from ("", "| network | what it builds | size |", "|---|---|---|")
     path = ROOT / "lambdanet_tf/models/builders.py"
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -132,7 +144,7 @@ def networks(names):
 def commands():
     """The page of the commands: the help of each, with every recipe field."""
     lines = ["# Commands", ""]
-    lines += ["`lambdanet COMMAND`, or Python with `-m lambdanet_tf`.", ""]
+    lines += ["Run `lambdanet COMMAND` or `python -m lambdanet_tf COMMAND`.", ""]
     os.environ["COLUMNS"] = "90"
     for name in COMMANDS:
         text = io.StringIO()
