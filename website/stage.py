@@ -144,7 +144,8 @@ def networks(names):
 def commands():
     """The page of the commands: the help of each, with every recipe field."""
     lines = ["# Commands", ""]
-    lines += ["Run `lambdanet COMMAND` or `python -m lambdanet_tf COMMAND`.", ""]
+    lines += ["Run `lambdanet COMMAND`, or `python -m lambdanet_tf COMMAND`."]
+    lines.append("")
     os.environ["COLUMNS"] = "90"
     for name in COMMANDS:
         text = io.StringIO()
