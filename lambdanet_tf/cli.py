@@ -7,6 +7,7 @@ before the flags are read.
 """
 
 import argparse
+import dataclasses
 import importlib
 import inspect
 import os
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from lambdanet_tf import config
 from lambdanet_tf import serving
 from lambdanet_tf import training
+from lambdanet_tf.arguments import UserError
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import users_input
 from lambdanet_tf.serving.options import FORMATS
@@ -231,33 +233,39 @@ def label(parser: config.Parser, words: Sequence[str] | None) -> int:
         given.folder,
         LabelOptions(**config.given(given, LabelOptions)),
     )
-    print(f"Wrote {given.folder}")
+    print(f"Wrote {given.folder}. To find test images of DATA in it:")
+    print(f"lambdanet check DATA --pseudo-labels {given.folder}")
     return 0
 
 
 def check(parser: config.Parser, words: Sequence[str] | None) -> int:
-    """Lists the images of a set that cannot be read.
+    """Lists images of a set that cannot be read, or are in two splits.
 
       lambdanet check my/images
       lambdanet check records:/data/imagenet
+      lambdanet check my/labelled --pseudo-labels my/pseudo
 
-    exit codes: 0 all can be read; 1 some cannot; 2 usage error
+    exit codes: 0 there are none; 1 there are some; 2 usage error
     """
     parser.add_argument("images", help=_IMAGES)
-    text = "folder in which TensorFlow Datasets keeps its sets"
-    config.add_flag(parser, "data_dir", "", text)
+    text = "pseudo-labels to check in place of the training images"
+    config.add_flag(parser, "pseudo_labels", "", text)
     given = parser.parse_args(words)
     data, name = importlib.import_module("lambdanet_tf.data"), given.images
     if not data.is_image_set(name):
         name = f"folder:{name}"
-    images = data.load_images(name, 0.0, given.data_dir or None)
+    images = data.load_images(name)
+    if given.pseudo_labels:
+        known = images.classes, images.channels
+        labelled = data.read_pseudo_labels(given.pseudo_labels, *known)
+        images = dataclasses.replace(images, train=labelled)
     print(images.description)
     bad = 0
     for line in data.check_images(images):
         bad += 1
         print(line)
     number = sum(images.sizes.values())
-    print(f"{bad:,} of {number:,} images cannot be read.")
+    print(f"{bad:,} of {number:,} images cannot be read, or are in two splits.")
     return config.EXIT_BAD if bad else 0
 
 
@@ -320,19 +328,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = words.pop(0) if words else ""
-    if name in _COMMANDS:
-        command, script = _COMMANDS[name], os.path.basename(sys.argv[0])
-        parser = config.Parser(
-            script if script == f"{name}.py" else f"lambdanet {name}",
-            description=inspect.getdoc(command),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        return config.run(lambda: command(parser, words), parser.prog)
+    if name not in _COMMANDS:
+        return config.run(lambda: _listing(name), "lambdanet")
+    command, script = _COMMANDS[name], os.path.basename(sys.argv[0])
+    parser = config.Parser(
+        script if script == f"{name}.py" else f"lambdanet {name}",
+        description=inspect.getdoc(command),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    return config.run(lambda: command(parser, words), parser.prog)
+
+
+def _listing(name):
+    """Prints all commands, or refuses the name of none."""
     if name not in ("", "-h", "--help"):
         hint = did_you_mean(name, _COMMANDS)
-        print(f"lambdanet: no command {name!r}.{hint}", file=sys.stderr)
-        return config.EXIT_USAGE
+        raise UserError(f"no command {name!r}.{hint}")
     print("usage: lambdanet COMMAND [flags]\n")
     for each, command in _COMMANDS.items():
         print(f"  {each:10}{f'{command.__doc__}'.splitlines()[0]}")

@@ -176,7 +176,10 @@ def run(action: Callable[[], int], prog: str) -> int:
     # Else TensorFlow's C++ code reports a missing GPU as an error.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
-        return action()
+        try:
+            return action()
+        finally:  # At the exit of the process nobody would catch its error.
+            sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

@@ -34,7 +34,6 @@ _KINDS: Mapping[str, tuple[Callable[..., ImageSet], tuple[str, ...]]] = {
 def load_images(
     name: str,
     validation_split: float = 0.1,
-    data_dir: str | None = None,
     shuffle_buffer: int = 16_384,
 ) -> ImageSet:
     """Loads an image set by its name.
@@ -43,8 +42,6 @@ def load_images(
         name: digits, tfds:NAME, folder:PATH, records:PATH or arrays:FILE.
         validation_split: fraction of the training images that becomes the
             validation set, which chooses the best epoch.
-        data_dir: where TensorFlow Datasets keeps its sets; None for the
-            default.
         shuffle_buffer: shuffle buffer, in images, where they are read one
             after the other (`tfds:` and `records:`).
 
@@ -69,8 +66,6 @@ def load_images(
         options[one_of(f"options of {kind}:", option, allowed)] = int(value)
     if kind in ("tfds", "records"):
         options["shuffle_buffer"] = shuffle_buffer
-    if kind == "tfds":
-        options["data_dir"] = data_dir
     # A "~" at the beginning means the folder of the user.
     images = read(os.path.expanduser(place), validation_split, **options)
     return dataclasses.replace(images, name=name)

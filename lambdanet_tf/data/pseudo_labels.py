@@ -68,7 +68,6 @@ def read_pseudo_labels(
 def unlabelled_images(
     images: str,
     channels: int = 3,
-    data_dir: str | None = None,
     validation_split: float = 0.1,
 ) -> Source:
     """Opens images without labels.
@@ -77,14 +76,13 @@ def unlabelled_images(
         images: a folder with image files in it or below, or an image set as
             `load_images` takes it, whose training images are meant.
         channels: of the images in a folder: 3 for color, 1 for gray.
-        data_dir: where TensorFlow Datasets keeps its sets.
         validation_split: as for `load_images`.
 
     Returns:
         A source whose labels mean nothing.
     """
     if names.is_image_set(images):
-        return names.load_images(images, validation_split, data_dir).train
+        return names.load_images(images, validation_split).train
     files = folders.find_images(images)
     labels = np.zeros(len(files), np.int32)
     return folders.FileSource(files, labels, channels=channels)

@@ -1,6 +1,7 @@
 """Sets of labelled images in three splits: training, validation and test."""
 
 import dataclasses
+import hashlib
 import os
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -102,9 +103,21 @@ class ImageSet:
 
 
 def check_images(images: ImageSet) -> Iterator[str]:
-    """Reads all images; yields name and error, in a line, of corrupt ones."""
-    for source in images.splits.values():
+    """Reads all images; yields name and fault, in a line, of bad ones.
+
+    They are corrupt, or are images of an earlier split, too.
+    """
+    seen: dict[bytes, tuple[str, str]] = {}
+    for split, source in images.splits.items():
         yield from source.check()
+        files = source.examples(
+            source.scan(), lambda image, _, place: (image.encoded(), place)
+        )
+        for file, place in files.as_numpy_iterator():
+            name, digest = source.name(place), hashlib.sha256(file).digest()
+            first, at = seen.setdefault(digest, (name, split))
+            if split != at:
+                yield f"{name}: a {split} image that is {first} of {at}, too"
 
 
 def require_readable(images: ImageSet) -> None:

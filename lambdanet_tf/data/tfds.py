@@ -12,7 +12,6 @@ from lambdanet_tf.environment import require
 def read_tfds(
     name: str,
     validation_split: float = 0.02,
-    data_dir: str | None = None,
     shuffle_buffer: int = 16_384,
 ) -> ImageSet:
     """Reads the `ImageSet` of a set of TensorFlow Datasets.
@@ -23,7 +22,7 @@ def read_tfds(
     used; else the last `validation_split` of the training images are.
     """
     tfds = require("tensorflow_datasets", extra="tfds")
-    builder = tfds.builder(name, data_dir=data_dir)
+    builder = tfds.builder(name)
     builder.download_and_prepare()
     info = builder.info
     features = dict(info.features)

@@ -138,8 +138,7 @@ def set_up(
     images = data.load_images(
         recipe.data,
         recipe.validation_split,
-        options.data_dir or None,
-        recipe.shuffle_buffer,
+        shuffle_buffer=recipe.shuffle_buffer,
     )
     pipeline = InputPipeline(recipe, images, strategy)
     steps = pipeline.steps_per_epoch

@@ -49,9 +49,6 @@ class RunOptions:
     run_dir: str = field(
         "", "the folder of this run; resumed if it is there", metavar="FOLDER"
     )
-    data_dir: str = field(
-        "", "where TensorFlow Datasets keeps its sets", metavar="FOLDER"
-    )
     strategy: str = field(
         "auto",
         f"the devices: {', '.join(STRATEGIES)}",
@@ -85,9 +82,6 @@ class LabelOptions:
         0, "images of each class at most (0: as many as there are)", low=0
     )
     batch_size: int = field(128, "images of a prediction", low=1)
-    data_dir: str = field(
-        "", "where TensorFlow Datasets keeps its sets", metavar="FOLDER"
-    )
 
     def __post_init__(self):
         config.check(self)

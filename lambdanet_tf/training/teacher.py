@@ -58,7 +58,6 @@ def label_images(
     source = data.unlabelled_images(
         images,
         run.image["channels"],
-        options.data_dir or None,
         run.recipe.get("validation_split", 0.1),
     )
     total, output = source.num_images, runs.RunFolder(folder)

@@ -92,7 +92,7 @@ def encoded(kind, mode="RGB"):
 
 
 @pytest.mark.slow
-def test_unreadable_images_are_left_out_and_named(tmp_path):
+def test_images_that_cannot_be_read_or_are_in_two_splits_are_named(tmp_path):
     """Two classes: a red one, and one with everything that can go wrong."""
     red = {f"red/{i}.png": png([255, 0, 0]) for i in range(5)}
     no_image = "ValueError: No JPEG, PNG, BMP, GIF, TIFF, WEBP."
@@ -115,8 +115,11 @@ def test_unreadable_images_are_left_out_and_named(tmp_path):
     np.testing.assert_array_equal(pixels[labels == 0][0, 0, 0], [0, 0, 255])
     assert sorted(read_once(images.test)[1].tolist()) == [0] + [1] * 5
     bad = dict(line.split(": ", 1) for line in data.check_images(images))
-    assert [*bad] == [f"{tmp_path}/val/odd/{name}" for name in odd]
-    for found, (_, wanted) in zip(bad.values(), odd.values(), strict=True):
+    first = f"a test image that is {tmp_path}/train/red/0.png of train, too"
+    texts = {f"odd/{name}": text for name, (_, text) in odd.items()}
+    texts |= dict.fromkeys(red, first)
+    assert [*bad] == [f"{tmp_path}/val/{name}" for name in texts]
+    for found, wanted in zip(bad.values(), texts.values(), strict=True):
         assert found.startswith(wanted)
 
 

@@ -91,12 +91,10 @@ def test_labels_are_the_predictions_of_the_run(tmp_path, rng, monkeypatch):
         np.testing.assert_allclose(found, there, rtol=1e-5)
 
 
-def write_pseudo(folder, bad=0):
+def write_pseudo(folder, *first):
     """Ten images filled with their numbers; returns their probabilities."""
     rows = np.random.default_rng(4).dirichlet(np.ones(10), 10)
-    images = [b"\x89PNG damaged"] * bad + [
-        image_sets.png([i]) for i in range(bad, 10)
-    ]
+    images = [*first, *(image_sets.png([i]) for i in range(len(first), 10))]
     contents = list(map(pseudo_labels.write_example, images, rows))
     name = pseudo_labels.FILE_NAME.format(number=0, count=1)
     image_sets.write_files(
@@ -104,6 +102,17 @@ def write_pseudo(folder, bad=0):
     )
     image_sets.write_file(folder / name, contents)
     return rows.astype(np.float32)
+
+
+def test_images_that_a_student_would_be_tested_on_are_named(tmp_path, capsys):
+    test = data.load_digits().test
+    image, _ = test.decode(next(iter(test.scan()))[1])
+    for code, first in enumerate([[], [image.encoded().numpy()]]):
+        write_pseudo(tmp_path, *first)
+        words = ["check", "digits", "--pseudo-labels", str(tmp_path)]
+        assert cli.main(words) == code
+    wanted = "image 0: a test image that is image 0 of train, too"
+    assert wanted in capsys.readouterr().out
 
 
 def test_a_student_trains_with_both_kinds_at_the_ratio(tmp_path):
@@ -135,7 +144,7 @@ def test_a_student_trains_with_both_kinds_at_the_ratio(tmp_path):
     later = pipeline.training_batches(step=4)
     for batch, same in zip(batches[4:], later, strict=False):
         assert_same(batch, same)
-    write_pseudo(pseudo, bad=6)
+    write_pseudo(pseudo, *[b"\x89PNG damaged"] * 6)
     run = run_recipe(pipeline.recipe, tmp_path).read()
     assert run.status == "finished"
     assert run.recipe["pseudo_labels"] == str(pseudo)

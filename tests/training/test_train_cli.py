@@ -94,12 +94,14 @@ def test_a_fault_keeps_its_traceback():
     assert config.run(interrupted, "mine") == 130
     stopped = mock.Mock(side_effect=training.Stopped("by a signal"))
     assert config.run(stopped, "mine") == 75
-    program = "from lambdanet_tf import config\nimport sys\n"
-    program += "sys.exit(config.run(lambda: print('\\xfc', flush=True), 'x'))"
-    shell = functools.partial(subprocess.run, shell=True, capture_output=True)
-    name = shlex.join([sys.executable, "-c", program])
-    gone = shell(f"(sleep 0.5; {name}; echo $? >&2) | true")
-    assert gone.stderr == b"141\n"
+    for flags in ("-m", "-um"):  # Buffered, and not.
+        name = shlex.join([sys.executable, flags, "lambdanet_tf", "--help"])
+        command = f"(sleep 0.5; {name}; echo $? >&2) | true"
+        environment = {**os.environ, "PYTHONUNBUFFERED": ""}
+        gone = subprocess.run(
+            command, shell=True, capture_output=True, env=environment
+        )
+        assert gone.stderr == b"141\n"
 
 
 DRY = [
