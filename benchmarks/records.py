@@ -114,7 +114,7 @@ class Recorder:
         record = {key(x["case"]): x for x in rows}.get(key(case))
         if self._options.again or record is None:
             return None
-        if record["commit"] == origin()["commit"]:
+        if self._options.keep or record["commit"] == origin()["commit"]:
             return record
         files = topics()[self._topic].files
         return None if is_stale(record["commit"], files) else record
@@ -147,6 +147,7 @@ def _parser(module, defaults):
     )
     parser.add_argument("--only", default="", help="cases that contain this")
     parser.add_argument("--again", action="store_true", help="also known cases")
+    parser.add_argument("--keep", action="store_true", help="no stale cases")
     parser.add_argument("--results", default=RESULTS, help="folder of records")
     for name, default in defaults.items():
         how = {"default": default, "type": type(default)}

@@ -2,87 +2,28 @@
 
     python -m benchmarks.studies.mixers --only segmentation
 
-Of every network only the layer differs that mixes positions; the protocol is
-docs/study.md.
+The protocol is that of docs/study.md.
 """
 
 import functools
 import math
 import pathlib
 import sysconfig
-import time
-from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from benchmarks import records
+from benchmarks.studies import protocol
 from benchmarks.studies import runs
-from lambdanet_tf import analysis
+from benchmarks.studies.protocol import ATTENTION
+from benchmarks.studies.protocol import KERNEL
+from benchmarks.studies.protocol import LAMBDA
+from benchmarks.studies.protocol import Task
+from benchmarks.studies.protocol import Variant
 from lambdanet_tf.environment import require
-from lambdanet_tf.layers import LambdaLayer
-from lambdanet_tf.layers import RelativeAttention
 
-RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)  # the grid is within
-SEARCH_SEED, WARM_UP = 0, 0.05
 keras = tf.keras.layers
-
-
-class Variant(NamedTuple):
-    """A layer that mixes positions, and the network that it stands in."""
-
-    layer: Callable  # of width, start and place
-    widths: tuple[int, ...]  # of the network: all variants cost the same
-    starts: tuple  # initial weights to try: deviation or Keras' name
-
-
-def mixing(kind, **arguments):
-    """Returns what makes a layer of ours whose embeddings start somewhere."""
-
-    def layer(width, start, _):
-        # A new one: an instance that layers share gives them equal weights.
-        if isinstance(start, float):
-            start = tf.keras.initializers.RandomNormal(stddev=start)
-        return kind(width, embeddings_initializer=start, **arguments)
-
-    return layer
-
-
-lambda_layer = functools.partial(mixing, LambdaLayer, num_heads=4)
-attention = functools.partial(mixing, RelativeAttention, num_heads=4)
-
-
-def convolution(width, start="glorot_uniform", _=None):
-    return keras.Conv2D(
-        width, 3, padding="same", use_bias=False, kernel_initializer=start
-    )
-
-
-def gru(width, start, _):
-    return keras.GRU(width, return_sequences=True, recurrent_initializer=start)
-
-
-def causal_convolution(size):
-    return lambda width, start, place: keras.Conv1D(
-        width,
-        size,
-        padding="causal",
-        dilation_rate=(1, 8)[place],
-        kernel_initializer=start,
-    )
-
-
-def keras_attention(width, _, __):
-    layer = keras.MultiHeadAttention(4, width // 4)
-    return lambda x: layer(x, x, use_causal_mask=True)
-
-
-# Of the embeddings: the paper's N(0, 1), and a tenth of its deviation; in
-# attention N(0, 1 / k), and the same small one. None is the layer's default.
-LAMBDA, ATTENTION = (1.0, 0.1), (None, 0.1)
-KERNEL = "glorot_uniform", "he_normal"
-
 
 # Segmentation: scenes of scikit-learn's digits, a class for each pixel.
 SIZE, CLASSES = 24, 11
@@ -113,18 +54,19 @@ def segmentation_data():
     }
 
 
-def unet(variant, start):
+def unet(is_residual, variant, start):
     """Of two layers a block; the second is the variant's at low resolution."""
     first, middle, last = variant.widths
 
     def block(x, width, place=None):
-        for mixes in (False, place is not None):
-            layer = convolution(width)
-            if mixes:
-                layer = variant.layer(width, start, place)
-            x = keras.BatchNormalization(momentum=0.9)(layer(x))
-            x = keras.ReLU()(x)
-        return x
+        x = keras.BatchNormalization(momentum=0.9)(
+            protocol.convolution(width)(x)
+        )
+        x, layer = keras.ReLU()(x), protocol.convolution(width)
+        if place is not None:
+            layer = variant.layer(width, start, place)
+        y = keras.BatchNormalization(momentum=0.9)(layer(x))
+        return keras.ReLU()(keras.Add()([x, y]) if is_residual else y)
 
     inputs = tf.keras.Input((SIZE, SIZE, 1))
     high = block(inputs, first)
@@ -216,98 +158,100 @@ def bytes_data(context):
     }
 
 
-class Sinusoids(keras.Layer):
-    """Adds positions, for layers that have none of their own."""
-
-    def call(self, inputs):
-        _, length, width = inputs.shape
-        rates = 1e4 ** -np.linspace(0, 1, width // 2)
-        angles = np.arange(length)[:, None] * rates
-        waves = np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)
-        return inputs + waves.astype("float32")
-
-
 def decoder(context, width, blocks, variant, start):
-    (hidden,) = variant.widths
     inputs = tf.keras.Input((context,), dtype="int32")
     x = keras.Embedding(256, width)(inputs)
-    if variant.layer is keras_attention:
-        x = Sinusoids()(x)
-    for place in range(blocks):
-        y = variant.layer(width, start, place)(keras.LayerNormalization()(x))
-        x = keras.Add()([x, y])
-        y = keras.Dense(hidden, "gelu")(keras.LayerNormalization()(x))
-        x = keras.Add()([x, keras.Dense(width)(y)])
-    logits = keras.Dense(256)(keras.LayerNormalization()(x))
-    return tf.keras.Model(inputs, logits)
-
-
-cross_entropy = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    x = protocol.residual_blocks(x, variant, start, blocks)
+    return tf.keras.Model(inputs, keras.Dense(256)(x))
 
 
 def bits(targets, logits):
-    return float(cross_entropy(targets, logits)) / math.log(2)
+    return float(protocol.cross_entropy(targets, logits)) / math.log(2)
 
 
-class Task(NamedTuple):
-    """What is learned, in so many steps, from batches of some size."""
-
-    variants: dict[str, Variant]
-    network: Callable  # of a variant and a start
-    data: Callable  # to inputs and targets by part
-    steps: int
-    batch: int
-    loss: Callable = cross_entropy  # Keras', of targets and outputs
-    score: Callable = bits  # of targets and outputs of all examples
-    best: Callable = min  # or max, of scores
-    rates: tuple[float, ...] = RATES[1:4]  # of the search
+def segmentation(is_residual, variants=None, steps=900, searched=""):
+    return Task(
+        variants or SEGMENTATION,
+        network=functools.partial(unet, is_residual),
+        data=segmentation_data,
+        loss=protocol.cross_entropy,
+        score=mean_iou,
+        best=max,
+        rates=protocol.RATES[2:5],
+        steps=steps,
+        batch=16,
+        searched=searched,
+    )
 
 
 def of_bytes(variants, context, width, blocks, steps):
-    network = functools.partial(decoder, context, width, blocks)
-    data = functools.partial(bytes_data, context)
-    return Task(variants, network, data, steps, batch=8)
+    return Task(
+        variants,
+        network=functools.partial(decoder, context, width, blocks),
+        data=functools.partial(bytes_data, context),
+        loss=protocol.cross_entropy,
+        score=bits,
+        steps=steps,
+        batch=8,
+    )
 
 
-def past(key_dim, scope=None):
-    return lambda_layer(key_dim=key_dim, scope=scope, causal=True)
-
-
-# Initial weights of segmentation and of the larger decoder: what the searches
-# of 300 updates and of bytes chose.
-SCOPE_7 = Variant(lambda_layer(key_dim=16, scope=7), (12, 20, 96), LAMBDA[:1])
+# Networks of equal widths need the same operations within 8 %, and all but the
+# first have equally many weights within 5 %.
+WIDTHS = (12, 32, 48)
 SEGMENTATION = {
-    "convolution 3x3": Variant(convolution, (12, 28, 40), KERNEL[1:]),
-    "lambda, scope 7": SCOPE_7,
-    "lambda, small embeddings": SCOPE_7._replace(starts=LAMBDA[1:]),
-    "attention 7x7": Variant(attention(scope=7), (12, 24, 72), ATTENTION[:1]),
-    "attention, global": Variant(attention(), (12, 20, 80), ATTENTION[:1]),
+    "convolution": Variant(protocol.convolution, WIDTHS, KERNEL[1:]),
+    "convolution, equal weights": Variant(
+        protocol.convolution, (12, 27, 40), KERNEL[1:]
+    ),
+    "lambda, scope 7": Variant(
+        protocol.lambda_layer(key_dim=16, scope=7), WIDTHS, LAMBDA[:1]
+    ),
+    "lambda, global": Variant(
+        protocol.lambda_layer(key_dim=8), WIDTHS, LAMBDA[:1]
+    ),
+    "attention 7x7": Variant(
+        protocol.attention(scope=7), WIDTHS, ATTENTION[:1]
+    ),
+    "attention, global": Variant(protocol.attention(), WIDTHS, ATTENTION[:1]),
 }
+TWO = {x: SEGMENTATION[x] for x in ("convolution", "lambda, scope 7")}
+A_YEAR = Variant(protocol.past(8, 2 * YEAR + 1), (32, 2), LAMBDA)
 FORECAST = {
-    "GRU": Variant(gru, (20, 2), ("orthogonal", "glorot_uniform")),
-    "causal convolution": Variant(causal_convolution(9), (17, 2), KERNEL),
-    "lambda, a year": Variant(past(8, 2 * YEAR + 1), (32, 2), LAMBDA),
+    "GRU": Variant(protocol.gru, (20, 2), protocol.RECURRENT),
+    "causal convolution": Variant(
+        protocol.causal_convolution(9, (1, 8)), (17, 2), KERNEL
+    ),
+    "lambda, a year": A_YEAR,
+    "lambda, a year, N(0, 1)": A_YEAR._replace(starts=LAMBDA[:1]),
 }
+SCOPE_63 = Variant(protocol.past(8, 63), (108,), LAMBDA)
 BYTES = {
-    "lambda, scope 63": Variant(past(8, 63), (108,), LAMBDA),
-    "lambda, global": Variant(past(8), (84,), LAMBDA),
-    "attention, global": Variant(attention(causal=True), (60,), ATTENTION),
-    "causal convolution": Variant(causal_convolution(5), (60,), KERNEL),
+    "lambda, scope 63": SCOPE_63,
+    "lambda, scope 63, N(0, 1)": SCOPE_63._replace(starts=LAMBDA[:1]),
+    "lambda, global": Variant(protocol.past(8), (84,), LAMBDA),
+    "attention, global": Variant(
+        protocol.attention(causal=True), (60,), ATTENTION
+    ),
+    "causal convolution": Variant(
+        protocol.causal_convolution(5, (1, 8)), (60,), KERNEL
+    ),
 }
+# Initial weights of the larger decoder: what the search of bytes chose.
 DECODER = {
-    "lambda, scope 127": Variant(past(16, 127), (704,), LAMBDA[1:]),
-    "attention, global": Variant(keras_attention, (512,), ATTENTION[:1]),
+    "lambda, scope 127": Variant(protocol.past(16, 127), (704,), LAMBDA[1:]),
+    "attention, global": Variant(
+        protocol.keras_attention, (512,), ATTENTION[:1]
+    ),
 }
 TASKS = {
-    "segmentation": Task(
-        SEGMENTATION,
-        network=unet,
-        data=segmentation_data,
-        score=mean_iou,
-        best=max,
-        rates=RATES[2:5],
-        steps=900,
-        batch=16,
+    "segmentation, residual": segmentation(is_residual=True),
+    "segmentation, plain": segmentation(is_residual=False),
+    "segmentation, residual, doubled": segmentation(
+        True, TWO, 1800, "segmentation, residual"
+    ),
+    "segmentation, plain, doubled": segmentation(
+        False, TWO, 1800, "segmentation, plain"
     ),
     "forecast": Task(
         FORECAST,
@@ -323,61 +267,6 @@ TASKS = {
 }
 
 
-def train(task, variant, rate, start, seed, steps):
-    """Returns a network trained by a rate that warms up, then falls."""
-    tf.keras.utils.set_random_seed(seed)
-    model = task.network(variant, start)
-    model.compile(
-        tf.keras.optimizers.Adam(rate, global_clipnorm=1.0), task.loss
-    )
-    inputs, targets = task.data()["training"]
-    rng = np.random.default_rng(seed)
-    for step in range(steps):
-        warmed = min(1.0, (step + 1) / (WARM_UP * steps))
-        cosine = 0.5 + 0.5 * math.cos(math.pi * step / steps)
-        model.optimizer.learning_rate.assign(rate * warmed * cosine)
-        chosen = rng.integers(0, len(inputs), task.batch)
-        model.train_on_batch(inputs[chosen], targets[chosen])
-    return model
-
-
-def measure(case):
-    task = TASKS[case["task"]]
-    settings = (case[x] for x in ("rate", "start", "seed", "steps"))
-    begin = time.perf_counter()
-    model = train(task, task.variants[case["variant"]], *settings)
-    seconds = time.perf_counter() - begin
-    part = {"search": "validation", "final": "test"}[case["part"]]
-    inputs, targets = task.data()[part]
-    outputs = model.predict(inputs, batch_size=64, verbose=0)
-    score = task.score(targets, outputs)
-    # Operations of products, 2 per multiply-add; a step is three passes.
-    forward = analysis.analyze(model, executed=False).total("flops")
-    tf.keras.backend.clear_session()
-    return {
-        "score": score if math.isfinite(score) else None,
-        "examples": len(inputs),
-        "parameters": analysis.trainable_parameters(model),
-        "flops": 3 * forward,
-        "seconds": seconds,
-    }
-
-
 @records.script("mixers", seeds=3, steps=0)
 def main(recorder, options):
-    for name, task in TASKS.items():
-        steps, chosen = options.steps or task.steps, {}
-
-        def score(variant, part, seed, rate, start, *, name=name, steps=steps):
-            case = {"task": name, "variant": variant, "steps": steps}
-            case |= {"part": part, "rate": rate, "start": start, "seed": seed}
-            return recorder.get(case, measure)["score"]
-
-        for title, variant in task.variants.items():
-            if options.only in f"{name}, {title}":
-                search = functools.partial(score, title, "search", SEARCH_SEED)
-                ways = search, task.best, variant.starts
-                chosen[title] = runs.search(RATES, task.rates, *ways)
-        for seed in range(1, options.seeds + 1):
-            for title, choice in chosen.items():
-                score(title, "final", seed, *choice)
+    protocol.compare(TASKS, recorder, options)

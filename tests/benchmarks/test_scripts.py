@@ -37,7 +37,7 @@ comparison 2 parameters networks.comparison --batch 2 --seconds 0
 exports 1 seconds serving.exports --only digits --seconds 0.05
 digits 1 accuracy studies.digits --seeds 1 --epochs 1 --runs {0}/runs
 fashion 6 accuracy studies.fashion --runs {0}/runs
-mixers 4 score studies.mixers --only 3x3 --seeds 1 --steps 1
+mixers 8 score studies.mixers --only equal --seeds 1 --steps 1
 """
 SCRIPTS = dict(line.split(maxsplit=1) for line in SCRIPTS.split("\n")[1:-1])
 LINE = Line((3, 3), 16, 3, 1)
@@ -78,7 +78,7 @@ INSTEAD = {
     "studies.fashion.STAGES": {"small": STUDY},
     "studies.fashion.split_data": lambda *_: None,
     # Those of segmentation: which is best after a step is no matter.
-    "studies.mixers.RATES": (3e-3, 1e-2, 3e-2),
+    "studies.protocol.RATES": (3e-3, 1e-2, 3e-2),
     "training.speed.overhead": lambda _: SPEEDS,
 }
 
