@@ -62,7 +62,7 @@ def load_images(
     options: dict[str, Any] = {}
     for pair in pairs:
         option, _, value = pair.partition("=")
-        options[one_of(f"options of {kind}:", option, allowed)] = int(value)
+        options[one_of(f"{kind} option", option, allowed)] = int(value)
     if kind in ("tfds", "records"):
         options["shuffle_buffer"] = shuffle_buffer
     # A shell does not expand the "~" of `folder:~/images`.

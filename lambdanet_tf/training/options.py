@@ -65,7 +65,7 @@ class RunOptions:
         False, "make runs bitwise reproducible, but slower"
     )
     checkpoint_steps: int = field(
-        0, "steps between additional checkpoints (0: one per epoch)", low=0
+        0, "steps between checkpoints (0: only one per epoch)", low=0
     )
 
     def __post_init__(self):
@@ -77,7 +77,7 @@ class LabelOptions:
     """Which pseudo-labels to keep. Each field is a flag, with this help."""
 
     threshold: float = field(
-        0.5, "keep images whose class has this probability", low=0, high=1
+        0.5, "smallest probability of an image to keep", low=0, high=1
     )
     images_per_class: int = field(
         0, "keep at most so many images per class (0: all)", low=0

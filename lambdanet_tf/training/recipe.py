@@ -73,9 +73,9 @@ class Recipe:
         0.08, "random_crop: smallest fraction of the image", low=1e-6, high=1
     )
     padding: int = field(4, "pad_crop: largest shift in pixels", low=0)
-    rotation: float = field(0.0, "affine: most degrees", low=0, high=180)
-    shift: float = field(0.0, "affine: largest shift in pixels", low=0)
-    zoom: float = field(0.0, "affine: 1 - zoom to 1 + zoom", low=0, high=0.9)
+    rotation: float = field(0.0, "affine: up to X degrees", low=0, high=180)
+    shift: float = field(0.0, "affine: up to X pixels", low=0)
+    zoom: float = field(0.0, "affine: by 1 - X to 1 + X", low=0, high=0.9)
     randaugment_layers: int = field(
         0, "distortions by RandAugment per image", low=0, high=100
     )
@@ -272,8 +272,8 @@ def _with_table_20(recipe, changes):
     if recipe.image_size not in rows:
         raise UserError(
             f"Table 20 has no row for {recipe.model} at {recipe.image_size} "
-            f"pixels. Choose from {', '.join(map(str, rows)) or 'no size'}, "
-            f"or set {', '.join(names)}."
+            f"pixels. Choose its `image_size` from {', '.join(map(str, rows))},"
+            f" or set {', '.join(names)}."
         )
     row = rows[recipe.image_size]
     values = {name: float(getattr(row, name)) for name in names}
