@@ -175,24 +175,6 @@ def test_tfds(tmp_path):
     assert images.test.decode(next(iter(images.test.scan()))[1])
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("folder:x,bits=4", "`bits` must be an integer from 8 to 16"),
-        ("folder:nothing", "nothing.* Received: no images"),
-        ("digit", "`data` must be one of digits.*Did you mean 'digits'"),
-        ("record:x", "Did you mean 'records'"),
-        ("folder:x,classes=3", "`options of folder:` must be one of"),
-        ("arrays:nothing.npz", "nothing.npz must be an .npz file"),
-    ],
-)
-def test_unknown_sets(name, message):
-    with pytest.raises(ValueError, match=message):
-        data.load_images(name)
-    with pytest.raises(ValueError, match="`validation_split` must be a numb"):
-        data.load_images("digits", validation_split=1.5)
-
-
 PIXELS = np.arange(20 * 16).reshape(20, 4, 4) % 256
 
 
