@@ -117,7 +117,7 @@ def check_images(images: ImageSet) -> Iterator[str]:
             name, digest = source.name(place), hashlib.sha256(file).digest()
             first, at = seen.setdefault(digest, (name, split))
             if split != at:
-                yield f"{name}: this {split} image is also the {at} image {first}"
+                yield f"{name}: the {split} image is also {first} in {at}"
 
 
 def require_readable(images: ImageSet) -> None:

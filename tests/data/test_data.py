@@ -115,7 +115,7 @@ def test_images_that_cannot_be_read_or_are_in_two_splits_are_named(tmp_path):
     np.testing.assert_array_equal(pixels[labels == 0][0, 0, 0], [0, 0, 255])
     assert sorted(read_once(images.test)[1].tolist()) == [0] + [1] * 5
     bad = dict(line.split(": ", 1) for line in data.check_images(images))
-    first = f"a test image that is {tmp_path}/train/red/0.png of train, too"
+    first = f"the test image is also {tmp_path}/train/red/0.png in train"
     texts = {f"odd/{name}": text for name, (_, text) in odd.items()}
     texts |= dict.fromkeys(red, first)
     assert [*bad] == [f"{tmp_path}/val/{name}" for name in texts]
