@@ -51,7 +51,9 @@ def test_the_figures_of_the_readme_are_those_of_the_claims():
 
 
 def test_records_are_appended_and_the_last_of_a_case_counts(tmp_path):
-    options = argparse.Namespace(results=tmp_path, again=False, only="")
+    options = argparse.Namespace(
+        results=tmp_path, again=False, keep=False, only=""
+    )
     recorder = records.Recorder("layers", options)
     recorder.append({"layer": "a", "batch": 1}, value=1)
     recorder.append({"layer": "b"}, value=2)
