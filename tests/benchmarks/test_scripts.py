@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from benchmarks import records
-from benchmarks.layers import speed
 from benchmarks.layers.attention import Case
 from benchmarks.layers.speed import Line
 from benchmarks.networks import comparison
@@ -114,17 +113,6 @@ def test_a_program_that_is_too_large_is_recorded(tmp_path, monkeypatch):
     compile.main(["--only", "LambdaResNet50, 1", "--results", str(tmp_path)])
     rows = records.read("tpu", tmp_path)
     assert [row["status"] for row in rows] == ["out of memory"] * 2
-
-
-@pytest.mark.slow
-def test_two_commits_are_timed_in_turns(monkeypatch, capfd):
-    if not (records.ROOT / ".git").exists():
-        pytest.skip("no checkout of git")
-    monkeypatch.setattr(speed, "LINES", speed.LINES[:1])
-    speed.main(["--before", "HEAD", "--seconds", "0"])
-    lines = capfd.readouterr().out.splitlines()
-    found = [line.rpartition(":")[0] for line in lines]
-    assert found == [f"{speed.LINES[0].name}, {x}" for x in speed.PHASES]
 
 
 def test_the_search_never_sees_a_test_image(tmp_path, rng):

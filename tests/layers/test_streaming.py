@@ -64,9 +64,9 @@ def test_a_long_stream_in_single_precision(rng):
     layer, exact = make("layer"), make("layer", dtype="float64")
     layer.key.kernel.assign(300 * checks.raw(layer.key.kernel))
     exact.set_weights(layer.get_weights())
-    x = rng.normal(size=[1, 4000, CHANNELS]).astype("float32")
+    x = rng.normal(size=[1, 1200, CHANNELS]).astype("float32")
     step, state = tf.function(layer.step), layer.initial_state(1)
-    outputs, _ = in_pieces(step, state, x, [1] * 500 + [700] * 5)
+    outputs, _ = in_pieces(step, state, x, [1] * 200 + [500] * 2)
     expected = exact(x.astype("float64"))
     # As far away as the whole call in single precision is, not farther:
     # logits of hundreds lose digits before their exponential.
@@ -88,12 +88,9 @@ def test_what_cannot_stream_is_refused():
             layer.initial_state(2)
 
 
-def test_states_are_arrays_too_and_wrong_ones_are_refused():
+def test_wrong_states_are_refused():
     layer, inputs = make("layer"), tf.ones([2, 1, CHANNELS])
     state = layer.initial_state(2)
-    given = tf.nest.map_structure(np.asarray, state)
-    steps = [layer.step(inputs, each) for each in (given, state)]
-    tf.nest.map_structure(np.testing.assert_array_equal, *steps)
     for wrong in (inputs[0], inputs[:, :0]):
         with pytest.raises(ValueError, match="`inputs`"):
             layer.step(wrong, state)

@@ -1,7 +1,9 @@
 """The residual networks: counts, sizes, ends, precision, training, errors."""
 
+import collections
 import functools
 import inspect
+import re
 import warnings
 
 import numpy as np
@@ -15,15 +17,47 @@ from lambdanet_tf.models.images import PREPROCESSING
 from tests.support import checks
 from tests.support import networks
 
+DEPTHS = (101, 152, 200, 270, 350, 420)
+DEEPER = {
+    f"{name}50{end}": [f"{name}{depth}{end}" for depth in DEPTHS]
+    for name, end in (
+        ("LambdaResNet", ""),
+        ("LambdaResNet", "C4"),
+        ("ResNetRS", ""),
+    )
+}
+BUILT = specs.PRESETS.keys() - {
+    name for deep in DEEPER.values() for name in deep
+}
+
 
 @pytest.mark.slow
 @pytest.mark.once
-@pytest.mark.parametrize("name", specs.PRESETS)
+@pytest.mark.parametrize("name", sorted(BUILT))
 def test_exact_parameters(name):
+    """Deeper networks have more of the same blocks."""
     with networks.shapes_alone():
         model = models.build(name)
-    trained = [int(np.prod(w.shape)) for w in model.trainable_weights]
-    assert sum(trained) == specs.PRESETS[name].parameters
+    sizes = collections.Counter()
+    for key, weight in models.named_weights(model).items():
+        block = re.match(r"(?:stage\d_block\d+_)?", key)[0]
+        sizes[block] += weight.trainable * int(np.prod(weight.shape))
+    assert sum(sizes.values()) == specs.PRESETS[name].parameters
+
+    def blocks(stages):
+        """The blocks, each with stage, letter, and whether it is the first."""
+        for stage, letters in enumerate(stages, 2):
+            for i, letter in enumerate(letters, 1):
+                yield f"stage{stage}_block{i}_", (stage, letter, i == 1)
+
+    for other in DEEPER.get(name, ()):
+        spec, deep = specs.PRESETS[name].spec, specs.PRESETS[other].spec
+        differ = {k for k, x in vars(spec).items() if x != getattr(deep, k)}
+        free = {"name", "stages", "image_size", "dropout_rate"}
+        assert differ <= free | {"drop_path_rate", "randaugment_magnitude"}
+        size = {kind: sizes[block] for block, kind in blocks(spec.stages)}
+        total = sizes[""] + sum(size[kind] for _, kind in blocks(deep.stages))
+        assert total == specs.PRESETS[other].parameters, other
 
 
 @pytest.mark.parametrize("name", ["LambdaResNetSmall", "ResNetRS50"])
@@ -37,20 +71,6 @@ def test_residual_branches_are_zero_at_the_start(name):
     for training in (False, True):
         outputs = probe(networks.some_images(2, 32, 32, 3), training=training)
         assert not any(map(np.any, outputs))
-
-
-@pytest.mark.once
-def test_the_augmented_convolution_of_bello_et_al():
-    """Keys of 0.2 and values of 0.1 of the width, 20 per head at least."""
-    model = models.ResNet50(
-        pattern="CPPP", input_shape=(32, 32, 3), kernel_initializer="zeros"
-    )
-    found = [x for x in model.layers if isinstance(x, RelativeAttention)]
-    values = dict.fromkeys(layer.value.units for layer in found)
-    assert [*values] == [8, 24, 48]  # of 12.8, 25.6 and 51.2
-    assert {layer.key_depth for layer in found} == {20}
-    convolution = model.get_layer("stage5_block1_parallel_conv")
-    assert convolution.filters == 512 - 48
 
 
 def test_options_reach_every_attention():
@@ -140,6 +160,37 @@ def test_names_of_imagenet():
 
 
 tiny = networks.tiny
+SCORES = np.array([[0.1, 0.6, 0.3], [0.5, 0.1, 0.4]])
+decode = functools.partial(models.decode_predictions, SCORES)
+
+
+def each(call, **bad):
+    return [(call, {k: x}, f"`{k}` must be") for k, v in bad.items() for x in v]
+
+
+REFUSED = [
+    *each(tiny, input_shape=[(16, 16)], endpoints=[("c2", "c6")], classes=[0]),
+    (tiny, {"input_shape": (3, 16, 3)}, "at least 4x4 pixels"),
+    (tiny, {"num_heads": 3}, "divisible by `num_heads`"),
+    (tiny, {"pooling": "mean", "include_top": False}, "`pooling` must be"),
+    (tiny, {"weights": "imagenet"}, "`weights='imagenet'` exists only"),
+    (tiny, {"include_top": "LLLL"}, "`include_top`.*'LLLL'"),
+    (models.ResNet, {"spec": networks.ATTENTION, "stages": ("A", "A", "A"),
+     "input_shape": (None, None, 3)}, "static"),
+    (models.build, {"name": "LambdaResNet50", "scopes": 3}, "mean 'scope'"),
+    (decode, {"class_names": ["ant", "bee"]}, "must contain 3 names"),
+    (decode, {}, "only the 1000 classes"),
+    (models.decode_predictions, {"predictions": SCORES[0]},
+     r"the shape \(batch, classes\)"),
+    (functools.partial(models.preprocess_input, SCORES),
+     {"data_format": "channels_first"}, "`data_format`.*'channels_last'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "arguments", "message"), REFUSED)
+def test_what_is_refused(call, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        call(**arguments)
 
 
 def test_layers_that_see_maps_of_one_size_share_their_embeddings():

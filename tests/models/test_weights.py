@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import models
-from lambdanet_tf.environment import KERAS_3
 from tests.support import checks
 from tests.support.networks import arrays
 from tests.support.networks import assert_weights
@@ -122,27 +121,6 @@ def test_what_is_no_file_or_no_model(tmp_path, monkeypatch):
             call(model, file)
 
 
-def test_sublayers_under_hidden_names():
-    inputs = tf.keras.Input((5, 3))
-    x = KERAS.MultiHeadAttention(2, 4, name="attention")(inputs, inputs)
-    names = {*models.named_weights(tf.keras.Model(inputs, x))}
-    assert "attention/query_dense/kernel" in names
-
-
-def test_bfloat16_is_single_precision_in_files(tmp_path):
-    path = tmp_path / "weights.npz"
-    dense = KERAS.Dense(4, dtype="bfloat16")
-    model = tf.keras.Sequential([tf.keras.Input((3,)), dense])
-    before = arrays(model)
-    models.save_weights(model, path)
-    with np.load(path) as archive:
-        types = {x.dtype.str for k, x in archive.items() if k != "format"}
-    assert types == {"<f4"}
-    dense.kernel.assign(tf.zeros((3, 4), "bfloat16"))
-    models.load_weights(model, path)
-    assert_weights(model, before)
-
-
 _OTHER_KERAS = f"""
 import sys
 import numpy as np
@@ -157,17 +135,17 @@ models.save_weights(model, back)
 
 
 @pytest.mark.slow
+@pytest.mark.once
 def test_files_of_the_other_keras(tmp_path):
-    if KERAS_3:
-        pytest.importorskip("tf_keras")
+    """There and back again."""
+    pytest.importorskip("tf_keras")
     model, path = saved(tmp_path)
     back = str(tmp_path / "back.npz")
-    legacy = "1" if KERAS_3 else "0"
     subprocess.run(
         [sys.executable, "-c", _OTHER_KERAS, back, path],
         check=True,
         cwd=pathlib.Path(__file__).parents[2],
-        env={**os.environ, "TF_USE_LEGACY_KERAS": legacy},
+        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
     )
     expected = model(some_images(2, 16, 16, 3))
     checks.assert_close(np.load(f"{path}.npy"), expected, 1e-5)

@@ -4,19 +4,10 @@ import dataclasses
 import functools
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import ops
-
-_LONG = [
-    pytest.param(name, marks=pytest.mark.slow)
-    for name in ops.implementations()[1:]
-]
-every_implementation = pytest.mark.parametrize(
-    "implementation", ["auto", *_LONG]
-)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import json
 import os
-import pathlib
 import shutil
 import signal
 import socket
@@ -41,8 +40,13 @@ def stop(*arguments):
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_a_stopped_run_ends_as_if_it_had_not_been(finished_run, tmp_path):
-    """Stopped by a real signal; resumed with several steps in a call."""
+def test_a_stopped_run_ends_as_if_it_had_not_been(
+    finished_run, tmp_path, monkeypatch
+):
+    """Stopped by a real signal; resumed with several steps in a call.
+
+    A signal after the result is written stops nothing.
+    """
     trained = []
 
     def interrupt(model, row):
@@ -51,19 +55,28 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(finished_run, tmp_path):
 
     before = signal.getsignal(signal.SIGTERM)
     tmp_path = tmp_path / "my runs"
-    message = f"at step 20. To resume .* --run-dir '{tmp_path}"
+    message = f"at step 20. The same command .* --run-dir '{tmp_path}"
     with pytest.raises(training.Stopped, match=message):
         run_smoke(tmp_path, on_epoch=interrupt)
     assert signal.getsignal(signal.SIGTERM) == before
     folder = RunFolder(tmp_path / "run")
     assert folder.read().status == "stopped"
     assert np.any(weights(folder)[0] != trained[0])  # averages
-    with pytest.raises(ValueError, match="is 'stopped'. Wait for it"):
+    with pytest.raises(ValueError, match="is 'stopped'. Let it finish"):
         folder.read().require_finished()
+    write = RunFolder.write
+
+    def write_and_stop(folder, run):
+        write(folder, run)
+        if run.status == "finished":
+            stop()
+
+    monkeypatch.setattr(RunFolder, "write", write_and_stop)
     run_smoke(tmp_path, {"steps_per_execution": 7, "checkpoint_steps": 15})
     assert_same_end(folder, finished_run)
 
 
+@pytest.mark.once
 def test_a_stop_before_the_first_step_is_obeyed_at_once(tmp_path, monkeypatch):
     """Also in a download, which swallows exceptions."""
 
@@ -82,28 +95,17 @@ def test_a_stop_before_the_first_step_is_obeyed_at_once(tmp_path, monkeypatch):
                 run_smoke(tmp_path / name)
 
 
-def test_a_stop_after_the_result_is_none(tmp_path, monkeypatch):
-    write = RunFolder.write
-
-    def write_and_stop(folder, run):
-        write(folder, run)
-        if run.status == "finished":
-            stop()
-
-    monkeypatch.setattr(RunFolder, "write", write_and_stop)
-    assert run_smoke(tmp_path, epochs=1).read().status == "finished"
-
-
-@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_an_end_by_any_error_is_recorded(tmp_path, monkeypatch, error):
+@pytest.mark.once
+def test_an_end_by_any_error_is_recorded(tmp_path, monkeypatch):
     """Also while a stopped run is saved."""
-    save = mock.Mock(side_effect=[None, error("no space")])
+    save = mock.Mock(side_effect=[None, KeyboardInterrupt("no space")])
     monkeypatch.setattr(loop.TrainState, "save", save)
-    with pytest.raises(error, match="no space"):
+    with pytest.raises(KeyboardInterrupt, match="no space"):
         run_smoke(tmp_path, on_epoch=stop)
     assert RunFolder(tmp_path / "run").read().status == "stopped"
 
 
+@pytest.mark.once
 def test_only_the_chief_leaves_files(tmp_path, monkeypatch):
     monkeypatch.setattr(devices, "is_chief", lambda: False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -145,7 +147,7 @@ def test_a_finished_run_that_goes_on_keeps_what_it_has(
 
     with monkeypatch.context() as patch:
         patch.setattr(steps, "evaluation_step", lambda model: evaluate)
-        with pytest.raises(training.Stopped, match=r"at step 40\. To resume"):
+        with pytest.raises(training.Stopped, match=r"at step 40\. The same"):
             run_smoke(tmp_path)
     assert len(calls) == 1
     assert folder.read().status == "stopped"
@@ -161,12 +163,12 @@ def test_a_finished_run_that_goes_on_keeps_what_it_has(
     recipe = training.resolve("smoke", {"epochs": 3})
     schedule = training.recipe_schedule(recipe, 20)
     assert float(rows[2]["learning_rate"]) == float(schedule(59))
-    with pytest.raises(ValueError, match=r"epochs is 3, not 2.*only add"):
+    with pytest.raises(ValueError, match=r"epochs is 3, not 2.*can grow"):
         run_smoke(tmp_path)
 
     best = weights(folder)
     shutil.rmtree(folder.file("checkpoints"))
-    with pytest.raises(UserError, match="weights, but has no checkpoint"):
+    with pytest.raises(UserError, match="weights, but no checkpoint"):
         run_smoke(tmp_path, epochs=4)
     assert_same(weights(folder), best)
 
@@ -180,7 +182,7 @@ def test_a_run_goes_on_with_its_own_images_and_keras(finished_run, tmp_path):
     goes_on = functools.partial(record.run_record, recipe, options, images)
     assert goes_on(run).metrics == run.metrics
     for was in ({"splits": {"train": 3}}, {"classes": (*"1023456789",)}):
-        with pytest.raises(ValueError, match="began with other images"):
+        with pytest.raises(ValueError, match="begun with other images"):
             goes_on(dataclasses.replace(run, **was))
     run = dataclasses.replace(run, recipe=recipe.to_dict())
     folder.write(run)
@@ -208,14 +210,21 @@ def test_a_loss_that_is_not_finite_names_the_good_weights(tmp_path):
     assert all(np.all(np.isfinite(w)) for w in weights(folder))
 
 
+# What `train.py` does, without pictures, which would take as long as a run.
+PROGRAM = """import sys
+sys.modules["matplotlib"] = None
+from lambdanet_tf.__main__ import main
+sys.exit(main("train"))"""
+
+
 @pytest.fixture
 def start():
     """Starts runs in a folder, which do not outlive the test."""
     processes = []
 
     def start_one(run, flags, **environment):
-        script = pathlib.Path(__file__).parents[2] / "train.py"
-        words = [sys.executable, script, "--recipe=smoke", f"--run-dir={run}"]
+        words = [sys.executable, "-c", PROGRAM, "--recipe=smoke"]
+        words.append(f"--run-dir={run}")
         environment = {**os.environ, **environment}
         words += flags.split()
         processes.append(subprocess.Popen(words, env=environment))
@@ -239,11 +248,11 @@ def step_of(folder):
 
 def wait_for(process, run, step):
     """Waits until a running process has saved a step."""
-    for _ in range(20_000):
+    for _ in range(8_000):
         if step_of(run) >= step:
             return
         assert process.poll() is None
-        time.sleep(0.02)
+        time.sleep(0.05)
     pytest.fail(f"no step {step}")
 
 
@@ -258,17 +267,17 @@ def figures(folder):
 def test_stopped_and_killed_runs_end_with_the_same_bits(start, tmp_path, rng):
     """One in peace; one gets SIGTERM, SIGKILL as it saves, and one later.
 
-    SIGTERM comes before and while TensorFlow is imported, and in the run.
+    SIGTERM comes before or while TensorFlow is imported, and in the run.
     """
-    flags = "--epochs 5 --checkpoint-steps 7 --deterministic --dropout-rate 0.3"
+    flags = "--epochs 3 --checkpoint-steps 7 --deterministic --dropout-rate 0.3"
     peace, war = tmp_path / "peace", tmp_path / "war"
     peaceful = start(peace, flags)
-    for moment in (0.3, rng.uniform(1, 10), None):
+    for moment in (rng.uniform(0.3, 4), None):
         process = start(war, flags)
         if moment:
             time.sleep(moment)
         else:
-            wait_for(process, war, 14)
+            wait_for(process, war, 7)
         process.terminate()
         assert process.wait(900) == 75
     for pause in (0.0, 0.2):
@@ -289,7 +298,7 @@ def test_workers_stop_together_and_come_back_to_the_result(
 ):
     """A signal to one stops all; when one is killed, the others end with 75."""
     run = tmp_path / "run"
-    flags = "--epochs 6 --batch-size 48 --learning-rate 2 --checkpoint-steps 1"
+    flags = "--epochs 4 --batch-size 48 --learning-rate 2 --checkpoint-steps 1"
 
     def start_workers():
         sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
@@ -305,7 +314,7 @@ def test_workers_stop_together_and_come_back_to_the_result(
     wait_for(workers[0], run, 1)
     workers[1].terminate()
     assert [worker.wait(900) for worker in workers] == [75] * 3
-    assert "Another worker, the chief, prints" in capfd.readouterr().out
+    assert "The chief prints, which is another one." in capfd.readouterr().out
     assert RunFolder(run).read().status == "stopped"
 
     workers = start_workers()
@@ -313,7 +322,7 @@ def test_workers_stop_together_and_come_back_to_the_result(
     time.sleep(rng.uniform(0, 1))  # A checkpoint is written at every step.
     workers[-1].kill()
     assert [worker.wait(900) for worker in workers[:-1]] == [75] * 2
-    lost = "a machine or device was lost: "
+    lost = "a machine or a device was lost: "
     assert capfd.readouterr().err.count(lost) == 2
     assert RunFolder(run).read().status == "stopped"
 
@@ -325,4 +334,4 @@ def test_workers_stop_together_and_come_back_to_the_result(
     assert metrics["accuracy"] > 0.9
     wrong = (run / "wrong_images.csv").read_text().count("\n") - 1
     assert wrong == round(359 * (1 - metrics["accuracy"]))  # Of all workers.
-    assert [row["epoch"] for row in figures(run)] == [*"123456"]
+    assert [row["epoch"] for row in figures(run)] == [*"1234"]
