@@ -1,6 +1,6 @@
-"""Sets of labelled images: finds, decodes and augments them.
+"""Sets of labelled images: where they are, decoded, augmented.
 
-The stub next to this file lists the names of this package.
+The names of this package are those of the stub next to this file.
 """
 
 from lambdanet_tf import lazy

@@ -115,8 +115,7 @@ def constructor(layer_type, init):
         try:
             given = shown.bind(self, *args, **kwargs).arguments
         except TypeError as error:
-            text = f"{layer_type.__name__}: {error}; pass arguments by name."
-            raise TypeError(text) from None
+            raise TypeError(f"{layer_type.__name__}: {error}") from None
         others = given.pop("kwargs", {})
         init(**given, **others)
 

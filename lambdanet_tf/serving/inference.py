@@ -1,4 +1,4 @@
-"""A classifier for inference: from images to features and logits."""
+"""The classifier for inference: images to features and logits."""
 
 import dataclasses
 
@@ -14,38 +14,38 @@ from lambdanet_tf.serving.folding import fold_batch_norm
 from lambdanet_tf.serving.options import ACTIVATIONS
 from lambdanet_tf.serving.options import ExportOptions
 
-# Largest difference from Keras, relative to the largest value of an output. It
-# depends on the narrowest dtype of the layers: float16 keeps 11 bits of a
+# Largest difference to Keras, relative to the largest value of an output, by
+# the narrowest type that a layer computes in: float16 keeps 11 bits of a
 # number, bfloat16 8.
 TOLERANCE = 1e-4
 TOLERANCES = {"bfloat16": 5e-2, "float16": 1e-2}
 
 
 class Inference:
-    """A trained classifier without the parts that only training needs.
+    """A trained classifier without anything that only training needs.
 
     Batch normalization is folded into the layers before it. Call it with
-    images, float32 `(batch, height, width, channels)` in [0, 255]. It returns
+    images, float32 `(batch, height, width, channels)` in [0, 255]; it returns
     `features` `(batch, units)`, the inputs of the last layer, and `logits`
     `(batch, outputs)`, both float32.
 
     Args:
         model: a functional `tf.keras.Model` that ends in a `Dense` layer.
-        options: the export options; None for the defaults.
+        options: of the export; None for the defaults.
 
     Attributes:
         model: the Keras model.
-        options: the options, with the activation of this classifier.
+        options: with the activation of this classifier.
         labels: a name for each class.
         image_shape: (height, width, channels) of decoded images.
         crop: the evaluation preprocessing of encoded images.
         spec: the `tf.TensorSpec` of `images`.
         weights: the variables that inference reads.
-        tolerance: largest difference from Keras that rounding explains.
+        tolerance: largest difference to Keras that rounding explains.
 
     Raises:
-        ValueError: if the model is not such a classifier, or if an option does
-            not fit it.
+        ValueError: if the model is no such classifier, or an option does not
+            fit it.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class Inference:
     def compute(
         self, images: tf.Tensor, device: str | None = None
     ) -> dict[str, tf.Tensor]:
-        """Computes the same outputs, planned for a device."""
+        """Computes the same as a plain function, planned for a device."""
         with ops.planning_for(device or self.options.device):
             outputs = self._network(images, training=False)
         return {name: tf.cast(x, tf.float32) for name, x in outputs.items()}
 
     def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
-        """Converts logits `(batch, outputs)` to probabilities."""
+        """Returns the probabilities of logits `(batch, outputs)`."""
         if self.options.activation == "sigmoid":
             return tf.sigmoid(logits)
         return tf.nn.softmax(logits)
@@ -115,7 +115,7 @@ class Inference:
 
 
 def scores_of(probabilities: np.ndarray) -> np.ndarray:
-    """Returns the score of each class; a single output scores class 1."""
+    """Returns the score of each class; one output is that of class 1."""
     if probabilities.shape[-1] > 1:
         return probabilities
     return np.concatenate([1.0 - probabilities, probabilities], axis=-1)
@@ -134,10 +134,10 @@ def _last_layer(model):
     ):
         return head
     raise UserError(
-        "`model` must classify images: it needs one input (batch, height, "
-        "width, channels) with 1 or 3 channels, and a Dense layer at the end. "
-        f"Received: {model.name!r} with the inputs {model.inputs} and the last "
-        f"layer {head.name!r}. To export any other model, use Keras' own "
+        "`model` must classify images: one input (batch, height, width, "
+        "channels) of 1 or 3 channels, and a Dense layer at the end. "
+        f"Received: {model.name!r}, whose inputs are {model.inputs} and whose "
+        f"last layer is {head.name!r}. Export any other model by Keras' own "
         "`model.export(folder)`."
     )
 
@@ -150,22 +150,22 @@ def _image_size(model, wanted):
         any(x not in (None, y) for x, y in zip(own, size, strict=True))
     ):
         raise UserError(
-            "`image_size` must be the (height, width) of the model's images. "
-            "Set it if the model takes images of any size. Received: "
-            f"{wanted} for a model with images of size {own}."
+            "`image_size` must be that of the model, and be given for a model "
+            "of any image size: (height, width) of decoded images. Received: "
+            f"{wanted} for a model of images {own}."
         )
     names = [layer.name for layer in model.layers]
     if model.name in models.names() and PREPROCESSING not in names:
         raise UserError(
-            "`model` must take images in [0, 255]. Received: "
+            "`model` must read images in [0, 255]. Received: "
             f"{model.name!r}, built with include_preprocessing=False. Build "
-            "it with preprocessing, and load the same weights."
+            "it with preprocessing, and give it the weights of this one."
         )
     return size
 
 
 def _activation(head, wanted):
-    """Returns the activation of the last layer, or `wanted` for logits."""
+    """Returns the activation of a last layer, or the one that was given."""
     own = {getattr(tf.keras.activations, name): name for name in ACTIVATIONS}
     found = own.get(head.activation)
     if head.activation is tf.keras.activations.linear:
@@ -173,23 +173,23 @@ def _activation(head, wanted):
     is_constant = found == "softmax" and head.units == 1
     if found is None or wanted not in (None, found) or is_constant:
         raise UserError(
-            "`activation` must be 'softmax' or 'sigmoid' ('sigmoid' for one "
-            "output), as in the model's last layer. Set it if the model "
-            "returns logits. Received: "
-            f"activation={wanted!r} for the "
-            f"layer {head.name!r} with {head.activation.__name__!r}."
+            "`activation` must be that of the model's last layer, 'softmax' "
+            "or 'sigmoid' ('sigmoid' for one output), and be given for a model "
+            "of logits: what makes probabilities of them. Received: "
+            f"activation={wanted!r} for "
+            f"{head.name!r} with {head.activation.__name__!r}."
         )
     return found
 
 
 def _labels(labels, num_outputs):
-    """Returns a name for each class; a network with one output has two."""
+    """Returns a name for each class; a network of one output has two."""
     num_classes = max(num_outputs, 2)
     if labels is None:
         return tuple(map(str, range(num_classes)))
     if len(labels) != num_classes:
         raise UserError(
-            f"`labels` must contain {num_classes} names, one for each class "
+            f"`labels` must hold {num_classes} names, one for each class "
             f"of the model. Received: {len(labels)} names."
         )
     return labels

@@ -1,8 +1,8 @@
-"""Signatures of an export: from images or image files to classes or features.
+"""Signatures of an export: images, decoded or not, to classes or features.
 
-Each file of a batch is decoded separately. If one cannot be decoded, the whole
-request fails, and the error lists the indices of corrupt files. We read the
-size of an image from its header before we allocate memory for its pixels.
+Each element of a batch is decoded on its own. If one cannot be decoded, the
+whole request is refused with the indices of the broken elements. The size of
+an image is read from its header before memory is allocated for its pixels.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import tensorflow as tf
 from lambdanet_tf import data
 from lambdanet_tf.serving.inference import Inference
 
-# Number of images of a request that are decoded in parallel.
+# Images of one request that are decoded at the same time.
 _PARALLEL = 4
 
 
@@ -23,8 +23,8 @@ def save(folder: str, network: Inference) -> None:
         module,
         folder,
         signatures=module.signatures(),
-        # An export needs no gradients, and TensorFlow cannot save those of
-        # layers that cast their weights.
+        # Nobody differentiates an export, and TensorFlow cannot save the
+        # gradients of layers where weights are cast before they are used.
         options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
     )
 
@@ -32,21 +32,21 @@ def save(folder: str, network: Inference) -> None:
 class ServingModule(tf.Module):
     """A classifier as a `tf.Module` with named signatures.
 
-    It has the variables that inference reads, but no Keras object, so it loads
-    even if Keras is not installed.
+    It holds the variables that inference reads, and no Keras object, so it
+    loads where Keras is not installed.
     """
 
     def __init__(self, network: Inference):
         super().__init__(name="serving")
-        self._network = network  # Not a module, so only its weights are saved.
+        self._network = network  # No module: nothing of it is saved but these:
         self.weights = network.weights
 
     def signatures(self) -> dict[str, Callable]:
         """Returns the signatures for `tf.saved_model.save`, by name.
 
-        If you add one, add its inputs to `verify.requests_of`, Keras' outputs
-        to `verify.examples_of`, and a row to the page and to
-        examples/serving/pictures.py.
+        One that is added here needs its inputs in `verify.requests_of`, what
+        Keras computes for them in `verify.examples_of`, and a row on the page
+        and in examples/serving/pictures.py.
         """
         images = self._network.spec
         files = tf.TensorSpec((None,), tf.string, "image_bytes")
@@ -78,10 +78,10 @@ class ServingModule(tf.Module):
         return {"features": outputs["features"]}
 
     def _scored(self, logits):
-        """Returns the outputs of a signature, computed from logits."""
+        """Returns what is answered for logits."""
         probabilities = self._network.probabilities(logits)
-        # We rank classes by logits, because several probabilities may round
-        # to 1.
+        # Classes are those of logits, which differ where probabilities are
+        # rounded to 1.
         scores, of_classes = probabilities, logits
         if logits.shape[-1] == 1:
             scores = tf.concat([1.0 - scores, scores], axis=-1)
@@ -101,7 +101,7 @@ class ServingModule(tf.Module):
 def check_images(images: tf.Tensor) -> tf.Tensor:
     """Clips images to [0, 255] and rejects NaN, infinity and empty batches."""
     finite = tf.reduce_all(tf.math.is_finite(images), axis=[1, 2, 3])
-    message = "these images contain NaN or infinity"
+    message = "these images hold values that are not finite"
     with tf.control_dependencies(_assertions(finite, message)):
         return tf.clip_by_value(images, 0.0, 255.0)
 
@@ -115,7 +115,7 @@ def decode_batch(
 ) -> tf.Tensor:
     """Decodes JPEG and PNG files `(batch,)` to images of one size.
 
-    An error lists the indices of files that cannot be decoded.
+    An error names the indices of those that cannot be decoded.
     """
     shape = (*crop.size, channels)
 
@@ -140,17 +140,17 @@ def decode_batch(
         ),
         parallel_iterations=_PARALLEL,
     )
-    message = f"these are not JPEG or PNG files of at most {max_pixels} pixels"
+    message = f"these images are no JPEG or PNG of at most {max_pixels} pixels"
     with tf.control_dependencies(_assertions(decoded, message)):
         return tf.identity(images)
 
 
 def _assertions(valid, message):
-    """Returns assertions that a batch has images, and that all are valid."""
+    """Returns assertions that a batch has images, and all are valid."""
     invalid = tf.where(~valid)[:, 0]
     return [
         tf.debugging.Assert(
-            tf.size(valid) > 0, ["the batch must have at least one image"]
+            tf.size(valid) > 0, ["the batch must hold at least one image"]
         ),
         tf.debugging.Assert(
             tf.equal(tf.size(invalid), 0),

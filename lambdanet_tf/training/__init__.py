@@ -1,6 +1,6 @@
-"""Training: recipes, Keras' optimizers, and runs that can resume.
+"""Training: recipes, Keras' optimizers, runs that resume where they stopped.
 
-`lambdanet_tf.training.loop` shows a run from beginning to end.
+`lambdanet_tf.training.loop` has a run from front to back.
 """
 
 from lambdanet_tf import lazy

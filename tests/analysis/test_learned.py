@@ -158,9 +158,6 @@ def test_pictures_of_tables():
     figure = analysis.position_table_figure(layer)
     pictures = [np.asarray(a.images[0].get_array()) for a in figure.axes[:6]]
     assert np.argwhere(pictures).tolist() == [[0 * 3 + 2, 0, 4]]
-    field = np.random.default_rng(0).random((5, 7))
-    figure = analysis.receptive_field_figure({"a": field}, position=(2, 3))
-    np.testing.assert_array_equal(figure.axes[0].images[0].get_array(), field)
     without = LambdaLayer(8, use_position=False, **_SMALL)
     without.build((None, 3, 3, 4))
     with pytest.raises(ValueError, match="no table"):

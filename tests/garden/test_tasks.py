@@ -9,10 +9,7 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import models
-from lambdanet_tf import training
 from lambdanet_tf.serving import standalone
-from lambdanet_tf.training.state import TrainState
-from lambdanet_tf.training.steps import update_step
 from tests.support import checks
 from tests.support import image_sets
 from tests.support import networks
@@ -20,7 +17,6 @@ from tests.support import serve_check
 
 garden = pytest.importorskip("lambdanet_tf.garden", exc_type=ImportError)
 pytest.importorskip("official.vision.registry_imports")
-base_trainer = pytest.importorskip("official.core.base_trainer")
 exp_factory = pytest.importorskip("official.core.exp_factory")
 task_factory = pytest.importorskip("official.core.task_factory")
 hyperparams = pytest.importorskip("official.modeling.hyperparams")
@@ -46,7 +42,7 @@ def command(name, experiment, folder, params, *flags):
     )
 
 
-def twin(params, **arguments):
+def twin(params):
     """Our network of a classifier of the Model Garden."""
     norm = params.task.model.norm_activation
     return models.build(
@@ -56,9 +52,7 @@ def twin(params, **arguments):
         norm_epsilon=norm.norm_epsilon,
         classes=3,
         classifier_activation=None,
-        dropout_rate=0.0,
         include_preprocessing=False,
-        **arguments,
     )
 
 
@@ -68,57 +62,6 @@ def arrays_of(model):
     head = {"predictions/kernel": kernel, "predictions/bias": bias}
     weights = models.named_weights(model.backbone) | head
     return {name: weight.numpy() for name, weight in weights.items()}
-
-
-def test_three_steps_are_those_of_train_py(rng):
-    recipe = training.Recipe(
-        batch_size=4,
-        epochs=1,
-        schedule="constant",
-        warmup_epochs=0.0,
-        learning_rate=0.05,
-        base_batch_size=0,
-        momentum=0.9,
-        weight_decay=0.01,
-        label_smoothing=0.1,
-        ema_decay=0.0,
-    )
-    params = garden_tasks.classifier("unread")
-    params.task.losses.l2_weight_decay = recipe.weight_decay
-    params.task.model.dropout_rate = 0.0  # Either would draw other numbers.
-    optimization = params.trainer.optimizer_config
-    optimization.learning_rate.constant.learning_rate = recipe.learning_rate
-    optimization.ema = None
-    task = task_factory.get_task(params.task)
-    model = task.build_model()
-    regularizer = tf.keras.regularizers.L2(recipe.weight_decay / 2)
-    network = twin(params, kernel_regularizer=regularizer)
-    before = arrays_of(model)
-    models.set_weights(network, before, "the Model Garden's model")
-
-    images = checks.normal(rng, 3, 4, 64, 64, 3)
-    labels = rng.integers(0, 3, (3, 4))
-    base_trainer.Trainer(
-        params,
-        task,
-        model,
-        task.create_optimizer(optimization),
-        evaluate=False,
-        train_dataset=tf.data.Dataset.from_tensor_slices((images, labels)),
-    ).train(tf.constant(3))
-    optimizer = training.recipe_optimizer(recipe, steps_per_epoch=3)
-    averages = training.Averages(network, recipe.ema_decay)
-    step = update_step(TrainState(network, optimizer, averages), recipe)
-    for number, (x, y) in enumerate(zip(images, labels, strict=True)):
-        step(x, tf.one_hot(y, 3), tf.constant(number, tf.int64))
-
-    after = arrays_of(model)
-    for name, weight in models.named_weights(network).items():
-        np.testing.assert_allclose(
-            weight, after[name], rtol=1e-4, atol=1e-6, err_msg=name
-        )
-    moved = [name for name in after if np.any(before[name] != after[name])]
-    assert len(moved) > 0.9 * len(after)
 
 
 @pytest.fixture(scope="module")
@@ -182,13 +125,6 @@ def test_a_detector_from_a_classifier_to_its_export(
     still = networks.same_weights(model.backbone, classifier.backbone)
     # The normalization after a lambda layer undoes a scale of the values.
     assert all(name.endswith("value_norm/gamma") for name in still)
-    task.build_metrics(training=False)
-    state, batches = None, task.build_inputs(params.task.validation_data)
-    for batch in batches.take(2):
-        logs = task.validation_step(batch, model)
-        state = task.aggregate_logs(state, logs)
-    metrics = task.reduce_aggregated_logs(state)
-    assert {"AP", "AP50", "mask_AP", "mask_AP50"} <= set(metrics)
 
     tf.train.Checkpoint(model=model).save(str(tmp_path / "run" / "checkpoint"))
     command(
@@ -198,6 +134,7 @@ def test_a_detector_from_a_classifier_to_its_export(
         f"--input_image_size={garden_tasks.SIZE},{garden_tasks.SIZE}",
     )
     # The evaluation's own batch, and the same image out of its file.
+    batches = task.build_inputs(params.task.validation_data)
     ((images, labels),) = batches.take(1)
     wanted = model(
         images,

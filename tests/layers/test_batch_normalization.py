@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from lambdanet_tf import layers
-from lambdanet_tf.environment import KERAS_3
 from tests.support import checks
 
 pytestmark = pytest.mark.every_lane
@@ -130,40 +129,6 @@ def test_xla_computes_what_eager_calls_do(rng):
     close_channels(found[0][0], exact, 1e-5)
     for eager, compiled in zip(*found, strict=True):
         close_channels(compiled, eager, 1e-5)
-
-
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("kind", ["BatchNormalization", "LambdaLayer"])
-def test_training_can_be_a_tensor(kind, training, rng):
-    """In eager calls and in graphs; under Keras 2 also of unknown value."""
-    x = tf.constant(rng.normal(size=[4, 5, 6]), tf.float32)
-    layer = getattr(layers, kind)(**{"num_heads": 2} if "L" in kind else {})
-    layer(x)
-
-    def known(x):
-        return layer(x, training=tf.constant(training))
-
-    def unknown(x, training):
-        return layer(x, training=training)
-
-    calls = [(unknown, x, training), (known, x), (tf.function(known), x)]
-    if not KERAS_3:
-        calls.append((tf.function(unknown), x, tf.constant(training)))
-    start, found = layer.get_weights(), []
-    for call, *arguments in calls:
-        layer.set_weights(start)
-        found.append([call(*arguments), *layer.get_weights()])
-    for other in found[1:]:
-        checks.assert_each_close(other, found[0], 1e-5)
-
-
-def test_renorm_is_keras_own_and_masks_have_one_rank():
-    x = tf.constant(np.linspace(-3, 7, 24).reshape(4, 3, 2), tf.float32)
-    ours = layers.BatchNormalization(renorm=True, momentum=0.99)
-    theirs = tf.keras.layers.BatchNormalization(renorm=True)
-    checks.assert_close(ours(x, training=True), theirs(x, training=True), 1e-6)
-    with pytest.raises(ValueError, match="rank"):
-        layers.BatchNormalization()(x, training=True, mask=tf.ones([4]) > 0)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import ops
-from lambdanet_tf.layers.randomness import random_streams
 from tests.support import cases
 from tests.support import checks
 from tests.support.cases import CASES
@@ -159,20 +158,6 @@ def test_xla(rows):
 
 
 @pytest.mark.slow
-def test_integers_are_what_the_same_floats_are(rng):
-    """One-hot vectors, raw images: Keras casts them for no layer."""
-    for case in CASES:
-        data = case.data(2)
-        names = data.keys() - {"context_mask"}
-        for name in names:
-            data[name] = rng.integers(0, 9, data[name].shape).astype("uint8")
-        floats = data | {name: data[name].astype("float32") for name in names}
-        layer = case.make(dtype="mixed_bfloat16")
-        expected, actual = (case.call(layer, x) for x in (floats, data))
-        np.testing.assert_array_equal(actual, expected, case.name, strict=True)
-
-
-@pytest.mark.slow
 @pytest.mark.every_lane
 @pytest.mark.parametrize("rows", cases.PARTS)
 def test_files_are_bit_equal(rows, tmp_path):
@@ -180,17 +165,3 @@ def test_files_are_bit_equal(rows, tmp_path):
     restored = checks.COPIES["keras_file"](model, tmp_path)
     checks.assert_all_close(restored(data), model(data), 0)
     assert restored.count_params() == model.count_params()
-
-
-def test_recomputed_gradients_see_the_same_draws(rng):
-    x, dropout = tf.constant(rng.normal(size=[9, 5])), layers.Dropout(0.5)
-
-    def network(x):
-        return tf.tanh(dropout(tf.tanh(x), training=True))
-
-    gradients = []
-    for function in (network, tf.recompute_grad(network)):
-        with random_streams(tf.constant([1, 2])), tf.GradientTape() as tape:
-            tape.watch(x)
-            gradients.append(tape.gradient(function(x), x))
-    checks.assert_close(*gradients, 1e-6)

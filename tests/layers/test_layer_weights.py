@@ -1,7 +1,5 @@
 """The weights of lambda layers: shapes, first values, sharing."""
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -87,23 +85,6 @@ def test_regularizers_and_constraints():
     model.train_on_batch(np.ones([2, 5, 7]), np.zeros([2, 5, 6]))
     for name in NAMES:
         assert weights_of(layer)[name].min() == 0, name
-
-
-@pytest.mark.parametrize("seed", [None, 5])
-def test_one_initializer_gives_each_weight_its_own_numbers(seed):
-    given = tf.keras.initializers.RandomNormal(seed=seed)
-    names = [f"{name}_initializer" for name in NAMES[:3]]
-    layer = layers.LambdaLayer(6, **_SIZE, **dict.fromkeys(names, given))
-    again = type(layer).from_config(checks.plain(layer.get_config()))
-    first, copied = [], []
-    for one, values in ((layer, first), (again, copied)):
-        one.build((None, 4, 6))
-        values += [weights_of(one)[name] for name in NAMES[:3]]
-    for one, other in itertools.combinations(first, 2):
-        size = min(one.size, other.size)
-        assert not np.allclose(one.ravel()[:size], other.ravel()[:size])
-    for one, copy in zip(first, copied, strict=True):
-        assert np.array_equal(one, copy) == (seed is not None)
 
 
 @pytest.mark.slow

@@ -130,7 +130,3 @@ def test_large_logits(name, rng):
         found = layer(x, **call)
         expected = checks.oracle_output(layer, {"inputs": x, **call})
         checks.assert_close(tf.cast(found, tf.float64), expected, tolerance)
-
-
-def test_every_public_layer_is_swept():
-    assert {row[0].__name__ for row in ROWS.values()} == set(layers.__all__)

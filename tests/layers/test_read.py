@@ -66,15 +66,6 @@ def test_weights_of_values_are_the_outputs(name, rng):
     checks.assert_close(one.outputs()[:, 0], wanted, 1e-12)
 
 
-def test_local_and_causal_layers_read_what_they_see(rng):
-    made, inputs, _ = call_of(CASES["causal"], rng)
-    reading = made.read(inputs, 4)
-    assert np.all(reading.content[:, :, :, :5] != 0)
-    assert np.all(reading.content[:, :, :, 5:] == 0)
-    near = np.asarray(reading.position)[0, 0, 0, :, 0] != 0
-    assert near.tolist() == [False, False, True, True, True, False, False]
-
-
 def test_positions(rng):
     made, inputs, _ = call_of(CASES["local"], rng)
     some = made.read(inputs, [(1, 2), (4, 0)])

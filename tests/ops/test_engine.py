@@ -6,7 +6,6 @@ The einsum itself is compared with the loops of `oracle.py` in `test_layers.py`.
 import dataclasses
 import itertools
 import math
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -166,22 +165,6 @@ def test_a_global_sequence_of_4096_positions(causal, implementation, rng):
 )
 def test_the_choice_follows_geometry_batch_and_device(line, arguments, chosen):
     assert paper_layer_plan(*line, **arguments).algorithm == chosen
-
-
-def test_a_call_plans_for_its_own_batch(monkeypatch):
-    planned = mock.Mock(wraps=ops.plan_for)
-    layer = layers.LambdaLayer(8, scope=3)
-    layer.build((None, 5, 6, 8))
-    monkeypatch.setattr(ops, "plan_for", planned)
-    layer(tf.zeros([3, 5, 6, 8]))
-    layer(tf.zeros([1, 5, 6, 8]))
-    traced = tf.function(layer, autograph=False)
-    traced.get_concrete_function(tf.TensorSpec([None, 5, 6, 8]))
-    with ops.planning_for("gpu"):
-        layer(tf.zeros([1, 5, 6, 8]))
-    layer(tf.zeros([3, 5, 6, 8]))  # as before
-    batches = [call.kwargs["batch"] for call in planned.call_args_list]
-    assert batches == [3, 1, None, 1]
 
 
 def test_unknown_names_are_an_error():

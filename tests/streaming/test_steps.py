@@ -200,10 +200,6 @@ def summed(inputs):
     return tf.cumsum(inputs, axis=1)
 
 
-def shifted(inputs):
-    return tf.pad(inputs, [[0, 0], [7, 0], [0, 0]])[:, :-7]
-
-
 TWICE = {"call": lambda self, inputs, context=None: 2 * inputs}
 TwiceLayer = type("TwiceLayer", (layers.LambdaLayer,), TWICE)
 OWN = {"name": "own"}
@@ -211,16 +207,11 @@ LOCAL = {"num_heads": 1, "scope": 3, **OWN}
 # What is computed of inputs; where the layer is not called "own", its name.
 REFUSED = {
     "not causal": layers.LambdaLayer(4, **LOCAL),
-    "strides": layers.LambdaConv(4, 3, padding="causal", strides=2, **OWN),
     "same": KERAS.Conv1D(4, 3, padding="same", **OWN),
     "pooling": KERAS.GlobalAveragePooling1D(**OWN),
-    "recurrent": KERAS.LSTM(4, return_sequences=True, **OWN),
-    "axis": KERAS.LayerNormalization(axis=1, **OWN),
     "of a convolution": KERAS.Conv1D(
         4, 1, padding="causal", activation=summed, **OWN
     ),
-    "far away": KERAS.Activation(shifted, **OWN),
-    "by position": KERAS.PReLU(**OWN),
     # No weight has been trained, and zeros have any sum.
     "zeros": lambda x: KERAS.Activation(summed, **OWN)(
         KERAS.Dense(4, kernel_initializer="zeros")(x)

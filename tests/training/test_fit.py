@@ -1,7 +1,5 @@
 """Batches, compiling for `model.fit`, and averages beside Keras' callbacks."""
 
-import contextlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -133,10 +131,6 @@ def test_a_compiled_network_is_fitted_saved_and_loaded(tmp_path):
     assert_same(loaded(images), model(images), 1e-5, 1e-5)
     assert int(loaded.optimizer.iterations) == 2
     loaded.train_on_batch(images, labels)
-    few = training.compile_network(small_model(), recipe, 10)
-    assert "top5_accuracy" not in few.test_on_batch(
-        np.zeros((2, 5)), np.eye(3)[:2], return_dict=True
-    )
 
 
 @pytest.mark.slow
@@ -155,7 +149,7 @@ def test_replicas_fit_and_evaluate_all_images_without_class_weights(
     scan = pipeline.scan(pipeline.images.test)
     options = {"steps_per_epoch": 2, "shuffle": False, "verbose": 0}
     training_batches = pipeline.training()
-    with pytest.raises(ValueError, match="`class_weight` .* on one device"):
+    with pytest.raises(ValueError, match="`class_weight` .* is for one device"):
         model.fit(training_batches, class_weight={0: 2.0}, **options)
     model.fit(training_batches, validation_data=scan, **options)
     logs = model.evaluate(scan, verbose=0, return_dict=True)
@@ -166,7 +160,7 @@ def test_replicas_fit_and_evaluate_all_images_without_class_weights(
     alone = {"global_clipnorm": 1.0}, {"precision": "mixed_float16"}
     for field in alone if KERAS_3 else ():  # Keras 2 sums before it clips.
         recipe = training.resolve("smoke", field)
-        with pytest.raises(ValueError, match="not work in `model.fit`"):
+        with pytest.raises(ValueError, match="not for `model.fit`"):
             training.compile_network(model, recipe, 10)
 
 
@@ -208,7 +202,7 @@ def test_the_weights_of_an_evaluation_are_the_images(sizes, hosts, replicas):
 
 @pytest.mark.slow
 def test_corrupt_images_do_not_count(tmp_path):
-    """In a training, on several hosts, and where Keras evaluates a scan."""
+    """In a training, and in an evaluation on several hosts."""
     contents = [image_sets.png([i, i, i], (1, 1)) for i in range(23)]
     corrupt = 0, 7, 8, 22
     for number in corrupt:
@@ -221,17 +215,3 @@ def test_corrupt_images_do_not_count(tmp_path):
         assert weights_of(images, hosts, Hosts(hosts, hosts)).sum() == 19
     (batch,) = pipeline_of(images, 19).training_batches().take(1)
     assert len(np.unique(batch[0])) == 19
-    pipeline = pipeline_of(images, 4)
-    layers = [tf.keras.layers.Flatten(), tf.keras.layers.Dense(10)]
-    model = tf.keras.Sequential([tf.keras.Input((1, 1, 3)), *layers])
-    training.compile_network(model, pipeline.recipe, 1)
-    good = np.setdiff1d(range(23), corrupt)
-    pixels = np.repeat(good, 3).reshape(-1, 1, 1, 3).astype("float32")
-    labels, how = np.eye(10)[good % 10], {"verbose": 0, "return_dict": True}
-    expected = model.evaluate(pixels, labels, **how)
-    warns = contextlib.nullcontext()
-    if KERAS_3:
-        warns = pytest.warns(UserWarning, match="ran out of data")
-    with warns:
-        found = model.evaluate(pipeline.scan(images.test), **how)
-    assert found == pytest.approx(expected, rel=1e-4)

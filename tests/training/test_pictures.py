@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lambdanet_tf import cli
 from lambdanet_tf import data
-from lambdanet_tf.data.folders import read_folder
 from lambdanet_tf.data.images import open_image
 from lambdanet_tf.environment import require
 from tests.support.image_sets import png
-from tests.support.image_sets import write_files
 
 pytestmark = pytest.mark.once
 
@@ -72,15 +69,3 @@ def test_a_cut_jpeg_and_a_header_that_promises_too_much_are_bad():
     sides = struct.pack(">II", 40_000, 40_000)
     content = png([1, 2, 3])
     assert decoded(content[:16] + sides + content[24:], 3) is None
-
-
-def test_names_with_spaces_at_their_ends_are_read_and_checked(tmp_path, capsys):
-    names = [f"{kind}/{i}.png " for kind in ("cat ", "dog") for i in range(10)]
-    write_files(tmp_path, {x: png([1, 2, i]) for i, x in enumerate(names)})
-    assert read_folder(str(tmp_path), 0.0).classes == ("cat", "dog")
-    assert cli.main(["check", str(tmp_path)]) == 0
-    (tmp_path / names[2]).write_bytes(b"a text")
-    assert cli.main(["check", f"folder:{tmp_path}"]) == 1
-    said = capsys.readouterr().out.splitlines()
-    assert f"{tmp_path}/{names[2]}" in said[-2]
-    assert said[-1] == ("1 of 20 images cannot be read, or are in two splits.")
