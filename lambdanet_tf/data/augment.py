@@ -9,35 +9,11 @@ stream alone, however many threads the pipeline runs on. Pixels are tensors
 import numpy as np
 import tensorflow as tf
 
-from lambdanet_tf.data.images import Image
-from lambdanet_tf.data.images import resized
+from lambdanet_tf.data.images import random_crop as random_crop
 from lambdanet_tf.environment import require
 
 # The reference shifts by up to 100 pixels; Model Garden's own recipes use 10.
 TRANSLATE_CONST = 100.0
-
-
-def random_crop(
-    image: Image, seed: tf.Tensor, size: int, min_area: float = 0.08
-) -> tf.Tensor:
-    """Crops a random box and resizes it to a square of a size.
-
-    The area of the box is from `min_area` to all of the image, its width from
-    3/4 to 4/3 of its height (the Inception crop). If ten attempts find no such
-    box in the image, it is the whole image.
-    """
-    shape = tf.concat([image.size(), [3]], axis=0)
-    begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
-        shape,
-        tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
-        seed,
-        min_object_covered=0.0,
-        aspect_ratio_range=(3 / 4, 4 / 3),
-        area_range=(min_area, 1.0),
-        max_attempts=10,
-    )
-    box = tf.concat([begin[:2], extent[:2]], axis=0)
-    return resized(image.crop(box), (size, size))
 
 
 def pad_and_crop(

@@ -218,6 +218,29 @@ def image_dtype(precision: str) -> str:
     return "bfloat16" if precision == "mixed_bfloat16" else "float32"
 
 
+def random_crop(
+    image: Image, seed: tf.Tensor, size: int, min_area: float = 0.08
+) -> tf.Tensor:
+    """Crops a random box and resizes it to a square of a size.
+
+    The area of the box is from `min_area` to all of the image, its width from
+    3/4 to 4/3 of its height (the Inception crop). If ten attempts find no such
+    box in the image, it is the whole image.
+    """
+    shape = tf.concat([image.size(), [3]], axis=0)
+    begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
+        shape,
+        tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
+        seed,
+        min_object_covered=0.0,
+        aspect_ratio_range=(3 / 4, 4 / 3),
+        area_range=(min_area, 1.0),
+        max_attempts=10,
+    )
+    box = tf.concat([begin[:2], extent[:2]], axis=0)
+    return resized(image.crop(box), (size, size))
+
+
 @dataclasses.dataclass(frozen=True)
 class EvaluationCrop:
     """Crops and resizes an image to the pixels that a network is evaluated on.

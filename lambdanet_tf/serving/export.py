@@ -28,9 +28,9 @@ from lambdanet_tf.data.images import image_dtype
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.serving import formats
-from lambdanet_tf.serving import signatures
 from lambdanet_tf.serving import verify
 from lambdanet_tf.serving.inference import Inference
+from lambdanet_tf.serving.inference import save_signatures
 from lambdanet_tf.serving.options import FORMATS
 from lambdanet_tf.serving.options import ExportOptions
 from lambdanet_tf.serving.versions import METADATA_FILE
@@ -144,7 +144,7 @@ def export_model(
     }
 
     def write(folder):
-        signatures.save(folder, network)
+        save_signatures(folder, network)
         verify.write_examples(folder, arrays)
         verify.write_warmup(folder, name, network.image_shape)
         for file, text in texts.items():

@@ -11,6 +11,7 @@ from lambdanet_tf import data
 from lambdanet_tf.data import augment
 from lambdanet_tf.data.images import Image
 from lambdanet_tf.data.images import image_dtype
+from lambdanet_tf.data.images import random_crop
 from lambdanet_tf.data.images import resized
 from lambdanet_tf.data.sets import require_readable
 from lambdanet_tf.environment import require
@@ -218,7 +219,7 @@ def augmentation(
         fold = tf.random.experimental.stateless_fold_in
         seeds = (fold(seed, number) for number in itertools.count(1))
         if recipe.augmentation == "random_crop":
-            pixels = augment.random_crop(image, seed, size, recipe.min_area)
+            pixels = random_crop(image, seed, size, recipe.min_area)
         else:
             pixels = resized(image.decode(), (size, size))
         if recipe.augmentation == "pad_crop":

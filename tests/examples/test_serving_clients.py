@@ -27,7 +27,7 @@ from examples.serving import pictures
 from examples.serving.grpc_client import GrpcClient
 from examples.serving.rest_client import RestClient
 from lambdanet_tf import data
-from lambdanet_tf.serving import signatures
+from lambdanet_tf.serving import inference
 from lambdanet_tf.serving import verify
 from tests.support.serving_run import CLASSES
 from tests.support.serving_run import SHAPE
@@ -165,7 +165,7 @@ def test_pixels_of_a_client_are_those_of_the_server(tmp_path, rng, size, share):
     for channels in (1, 3):
         found = pictures.pixels([file], (8, 8, channels), share)
         encoded = tf.constant(pictures.read([file]))
-        wanted = signatures.decode_batch(encoded, crop, channels, 2**25)
+        wanted = inference.decode_batch(encoded, crop, channels, 2**25)
         np.testing.assert_allclose(found, wanted, atol=1e-6 * 255)
 
 
