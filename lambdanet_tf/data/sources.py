@@ -104,7 +104,7 @@ class Source(abc.ABC):
             image, label = self.decode(item)
             return prepare(image, label, position)
 
-        examples = without_tuner(elements).map(
+        examples = _without_tuner(elements).map(
             example, num_parallel_calls=THREADS
         )
         if self.may_be_corrupt:
@@ -183,7 +183,7 @@ def element_seed(seed: int, position: tf.Tensor) -> tf.Tensor:
     return tf.random.experimental.stateless_fold_in(mixed, 1)
 
 
-def without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
+def _without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Switches off the tuner's thread, for which an iterator's end waits."""
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -199,7 +199,7 @@ def corrupt_items(
         image, label = source.decode(item)
         return tf.shape(image.decode()), label
 
-    results = iter(without_tuner(items).map(read, num_parallel_calls=THREADS))
+    results = iter(_without_tuner(items).map(read, num_parallel_calls=THREADS))
     for number in itertools.count():
         try:
             next(results)

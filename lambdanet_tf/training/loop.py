@@ -97,8 +97,8 @@ def train(
                 folder.write_bytes(runs.WEIGHTS_FILE, state.best_weights)
             folder.write(base)
             with _end_recorded(run):
-                train_epochs(run)
-                finish(run)
+                _train_epochs(run)
+                _finish(run)
     return runs.RunFolder(options.run_dir or folder.path)
 
 
@@ -166,7 +166,7 @@ def _written_folder(options):
 # Steps and epochs.
 
 
-def train_epochs(run: ActiveRun) -> None:
+def _train_epochs(run: ActiveRun) -> None:
     """Takes all training steps, with an evaluation after each epoch.
 
     A checkpoint that is due is written before the evaluation; another one after
@@ -271,7 +271,7 @@ def _validate(run):
 # Test and report.
 
 
-def finish(run: ActiveRun) -> None:
+def _finish(run: ActiveRun) -> None:
     """Tests the best weights and writes the report."""
     run.stop.at_once = True  # What follows changes no state of the run.
     run.stop.check()

@@ -152,7 +152,7 @@ def write_report(
     pictures = np.stack([predictions.pictures[number] for number in kept])
     folder.write_examples(pictures, predictions.labels[kept])
     folder.write_text("wrong_images.csv", _wrong_images(predictions, images))
-    matrix, figures = confusion_matrix(predictions, len(run.classes)), {}
+    matrix, figures = _confusion_matrix(predictions, len(run.classes)), {}
     if is_there("matplotlib"):
         figures = {
             "curves.png": _curves(rows, run.metrics),
@@ -175,7 +175,7 @@ def report(
 ) -> str:
     """Returns a finished run in Markdown, with the names of its pictures.
 
-    `matrix` is a `confusion_matrix`.
+    `matrix` counts the test images by class (row) and prediction (column).
     """
     recipe, metrics = run.recipe, run.metrics
     results = {
@@ -227,7 +227,7 @@ def _wrong_images(predictions, images):
     return text.getvalue()
 
 
-def confusion_matrix(predictions: Predictions, classes: int) -> np.ndarray:
+def _confusion_matrix(predictions: Predictions, classes: int) -> np.ndarray:
     """Returns how many images of each class (row) are taken for which."""
     matrix = np.zeros((classes, classes), np.int64)
     np.add.at(matrix, (predictions.labels, predictions.predicted), 1)
