@@ -95,7 +95,7 @@ def int_per_axis(name: str, value: Any, rank: int | None = None) -> Any:
     if isinstance(value, (list, tuple)):
         value = tuple(positive_int(name, size) for size in value)
         if not 1 <= len(value) <= 3 or rank not in (None, len(value)):
-            axes = f"spatial axis ({rank or '1 to 3'})"
+            axes = f"spatial axis (here {rank or '1 to 3'})"
             refuse(name, value, f"an integer or one integer per {axes}")
         return value
     value = positive_int(name, value)

@@ -7,16 +7,16 @@ from benchmarks.views import networks
 from lambdanet_tf import markdown
 
 HELD_OUT = (11, 12)  # draws that no choice was fitted to
-_HEAD = ("claim", "others' time over ours", "command", "rows that lose")
+_HEAD = ("claim", "their time / ours", "command", "rows where we lose")
 CLAIMS = {
-    "layers.speed --baselines": "Layers are faster than timm's, lucidrains'",
+    "layers.speed --baselines": "Layers are faster than timm's and lucidrains'",
     "layers.speed": "Layers are faster than einsum and convolutions",
-    "networks.timm_speed": "timm's networks are faster than in PyTorch",
+    "networks.timm_speed": "timm's networks run faster than in PyTorch",
     "layers.attention --time": "A lambda layer trains faster than attention",
     "networks.comparison": "LambdaResNets are faster at equal accuracy",
     "networks.speed": "Networks are as fast with lambda layers as without",
     "layers.regret --draw 12": "`auto` is near the fastest algorithm",
-    "training.speed": "`train.py` costs little",
+    "training.speed": "`train.py` adds little time",
     "serving.exports": "Exports are as fast as a `tf.function`",
 }
 
@@ -40,18 +40,18 @@ def _said(rows, group, name):
 def _regret(found):
     rows = [x for x in layers.regrets(found) if x.draw in HELD_OUT]
     figures = [
-        f"draw {x.draw}, {x.phase}: {x.mean:.2f} (mean; the fastest in "
+        f"draw {x.draw}, {x.phase}: {x.mean:.2f} (mean; fastest for "
         f"{x.fastest} of {x.layers} layers)"
         for x in rows
     ]
     worst = max(row.worst for row in rows)
-    return "; ".join(figures), f"single layers up to {worst:.2f} times"
+    return "; ".join(figures), f"up to {worst:.2f} for single layers"
 
 
 def _loop(found):
     rows = commands.loops(found)
     texts = [f"{x.network}: {views.interval(x.ratio)}" for x in rows]
-    return "; ".join(texts) + ", over bare steps", "all, by so much"
+    return "; ".join(texts) + ", over bare steps", "all, by these factors"
 
 
 @views.view("claims.md#speed")

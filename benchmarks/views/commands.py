@@ -25,8 +25,8 @@ def loops(found):
 def overhead(found):
     columns = {
         "network": "{network}",
-        "bare step, one batch held, ms": "{seconds[held]:.1f/ms}",
-        "bare step, batches of the pipeline, ms": "{seconds[fed]:.1f/ms}",
+        "bare step, one batch, ms": "{seconds[held]:.1f/ms}",
+        "bare step, pipeline, ms": "{seconds[fed]:.1f/ms}",
         "the loop of `train.py`, ms": "{seconds[loop]:.1f/ms}",
         "loop / bare on the pipeline (epochs: least to most)": "{times}",
     }
@@ -69,7 +69,7 @@ def runtimes(found):
             cells[row.network, column] = views.interval(times)
             ratios[name].append(times[0])
     sentences = [
-        f"- {name}, {plain} being 1, takes {views.summary(times)} and is "
+        f"- {name} vs. {plain}: {views.summary(times)}, "
         f"faster in {sum(x < 1 for x in times)} of them."
         for name, times in ratios.items()
     ]

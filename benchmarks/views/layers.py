@@ -119,7 +119,7 @@ def regrets(found):
 def regret(found):
     columns = {
         **views.fields("draw", "phase", "layers"),
-        "the choice is the fastest in": "{fastest}",
+        "auto is the fastest for": "{fastest}",
         "mean": "{mean:.2f}",
         "worst": "{worst:.2f}",
     }
@@ -176,10 +176,10 @@ def attention_memory(found):
         gib = {f"{x.map} ({x.layers})": x.value / 2**30 for x in group}
         gib["all"] = sum(gib.values())
         line, printed, _ = ATTENTION[layer]
-        gib["the formula"] = formula.get(line)
+        gib["paper's formula"] = formula.get(line)
         for column, value in gib.items():
             cells[layer, column] = views.text(value, ".2f")
-        cells[layer, "the paper prints"] = printed
+        cells[layer, "in the paper"] = printed
     for row in (x for x in _of_one(found) if x.batch in _BATCHES):
         text = f"{row.value / 2**30:,.3g}"
         batches[row.layer, f"batch {row.batch}"] = text
@@ -237,4 +237,4 @@ def generation(found):
         ms = sorted(1e3 * seconds for seconds in row.seconds)
         text = views.interval((median(ms), ms[0], ms[-1]), 1)
         cells[row.way, f"{row.tokens:,} tokens"] = text
-    return views.crossed(cells, "ms for a token, after")
+    return views.crossed(cells, "ms per token, after")

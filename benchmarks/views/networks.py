@@ -144,7 +144,7 @@ def comparison_picture(found):
         }
         axis.set_xscale("log")
         views.lines(
-            axis, curves, FAMILIES, xlabel="milliseconds an image", title=title
+            axis, curves, FAMILIES, xlabel="milliseconds per image", title=title
         )
     axes[0].set_ylabel("published top-1 accuracy on ImageNet, %")
     return made
@@ -183,7 +183,7 @@ def paper_tables(found):
     why = {**views.fields("row", "paper", "ours"), "why": "{verdict}"}
     return views.page(
         f"{len(same)} of {len(rows)} figures agree to the last digit; "
-        "ours, with the paper's in brackets:",
+        "ours, with the paper's in parentheses:",
         views.listing(agreeing, first | {"rows that agree": "{rows}"}),
         "The others:",
         views.listing(other, first | why),

@@ -87,9 +87,9 @@ def fashion(stage, found):
         if arm in pairs:
             row["holm"] = corrected[arm]
             row["difference"] = mean(pairs[arm], sign="+")
-            more = "more" if statistics.mean(pairs[arm]) > 0 else "less"
+            more = "higher" if statistics.mean(pairs[arm]) > 0 else "lower"
             is_found = row.holm < 1 - CONFIDENCE
-            row["verdict"] = more if is_found else "no difference found"
+            row["verdict"] = more if is_found else "not significant"
         rows.append(row)
     columns = {
         "variant": "{arm}",
@@ -99,11 +99,11 @@ def fashion(stage, found):
         "rate": "{rate:g}",
         "test accuracy by seed": "{shares}",
         "mean": "{mean}",
-        "less": "{against}",
+        "minus": "{against}",
         "points": "{difference}",
         "p, Holm": "{holm:.3f}",
         "": "{verdict}",
-        **({"ms a step, alone": "{step:.1f/ms}"} if step else {}),
+        **({"ms per step, alone": "{step:.1f/ms}"} if step else {}),
     }
     return views.page(
         views.listing(rows, columns),
@@ -174,7 +174,7 @@ def pseudo_labels(found):
         strict=True,
     )
     cells[kept[0].arm, "pseudo-labels kept"] = views.joined(counts, ",")
-    cells[kept[0].arm, "right among them"] = views.joined(right, ".1%")
+    cells[kept[0].arm, "right labels"] = views.joined(right, ".1%")
     return views.crossed(cells, "")
 
 
@@ -211,6 +211,6 @@ def detection(found):
         texts.append(f"{kind}: {difference} points with lambda layers.")
     return views.page(
         views.listing(rows, columns),
-        f"AP in per cent, of {rows[0].scenes} scenes. {_versions(rows[0])}.",
+        f"AP in percent on {rows[0].scenes} scenes. {_versions(rows[0])}.",
         "\n".join(texts),
     )

@@ -195,8 +195,8 @@ def _named(model, wanted):
             return name, layer
     name = getattr(wanted, "name", wanted)
     raise ValueError(
-        f"`layer` must be a layer of the model {model.name!r}, or its name. "
-        f"Received: {name!r}.{did_you_mean(str(name), calls)}"
+        f"`layer` must be a layer of {model.name!r}, or its name (see `model."
+        f"summary()`). Received: {name!r}.{did_you_mean(str(name), calls)}"
     )
 
 

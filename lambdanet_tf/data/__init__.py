@@ -1,6 +1,6 @@
-"""Sets of labelled images: where they are, decoded, augmented.
+"""Sets of labelled images: finds, decodes and augments them.
 
-The names of this package are those of the stub next to this file.
+The stub next to this file lists the names of this package.
 """
 
 from lambdanet_tf import lazy

@@ -18,7 +18,7 @@ _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 class ArraySource(IndexedSource):
-    """Images in [0, 255] in memory, with or without channels, and labels."""
+    """Images in memory, with or without channels, and their labels."""
 
     def __init__(self, images: np.ndarray, labels: np.ndarray):
         images, labels = np.asarray(images), np.asarray(labels)
@@ -28,17 +28,17 @@ class ArraySource(IndexedSource):
         if images.ndim != 4 or labels.shape != images.shape[:1] or is_empty:
             raise ValueError(
                 "`images` must have the shape (number, height, width, "
-                "channels), without 0, `labels` the shape (number,). Received: "
-                f"{images.shape} and {labels.shape}."
+                "channels), not empty, and `labels` the shape (number,). "
+                f"Received: {images.shape} and {labels.shape}."
             )
         low, high = images.min(), images.max()
         is_number = images.dtype.kind in "iuf"
-        # Those in [0, 1] or [-1, 1] would be served as if they were black.
+        # If trained on [0, 1], the network would fail on files in [0, 255].
         if not is_number or not 0 <= low <= high <= 255 or 0 < high <= 1:
             raise ValueError(
-                "`images` must be pixels in [0, 255], as files have them; "
-                f"networks normalize them. Received: {images.dtype} from {low} "
-                f"to {high}. Scale them to 0 (black) to 255 (white)."
+                "`images` must be pixels in [0, 255], because the networks "
+                f"normalize them. Received: {images.dtype} from {low} to "
+                f"{high}. Scale them: 0 is black, 255 is white."
             )
         super().__init__({"image": images, "label": labels.astype(np.int64)})
 
@@ -53,15 +53,15 @@ def array_set(
     validation_split: float = 0.1,
     name: str = "arrays",
 ) -> sets.ImageSet:
-    """Builds an `ImageSet` of images in memory.
+    """Builds an `ImageSet` from images in memory.
 
     Args:
-        train: images `(number, height, width, channels)`, or without channels,
-            in [0, 255], and class indices `(number,)`.
-        test: images and labels, or None for a fifth of `train`.
-        classes: the names of the labels, or None for their numbers.
-        validation_split: as for `load_images`.
-        name: of the set.
+        train: images `(number, height, width[, channels])` in [0, 255], and
+            class indices `(number,)`.
+        test: images and labels, or None to use a fifth of `train`.
+        classes: the names of the classes, or None for their numbers.
+        validation_split: as in `load_images`.
+        name: the name of the set.
     """
     given = {"train": ArraySource(*train)}
     if test is not None:
@@ -77,10 +77,10 @@ def array_set(
 
 
 def read_arrays(path: str, validation_split: float = 0.1) -> sets.ImageSet:
-    """Reads the `ImageSet` of an .npz file, as docs/data.md says."""
+    """Reads the `ImageSet` of an .npz file, see docs/data.md."""
     arrays = files.read_arrays(path)
     if missing := [name for name in _ARRAYS if name not in arrays]:
-        raise ValueError(f"{path} must hold the arrays {', '.join(missing)}.")
+        raise ValueError(f"{path} lacks the arrays {', '.join(missing)}.")
     x, y, x_test, y_test = (arrays[name] for name in _ARRAYS)
     classes, name = arrays.get("classes"), f"arrays:{path}"
     return array_set((x, y), (x_test, y_test), classes, validation_split, name)
@@ -90,7 +90,7 @@ def load_digits(validation_split: float = 0.1) -> sets.ImageSet:
     """Loads scikit-learn's handwritten digits: 1,797 gray images of 8x8.
 
     Args:
-        validation_split: as for `load_images`.
+        validation_split: as in `load_images`.
     """
     digits = require("sklearn.datasets", extra="data").load_digits()
     images = digits.images.astype(np.float32) * (255 / 16)

@@ -1,9 +1,9 @@
 """Augmentation of an image.
 
-Seeds are int tensors `(2,)`, as `tf.random.stateless_uniform` takes them: the
-augmentation depends on the seed of the run and the image's position in the
-stream alone, however many threads the pipeline runs on. Pixels are tensors
-`(height, width, channels)` in [0, 255].
+Seeds are int tensors `(2,)`, as in `tf.random.stateless_uniform`. The
+augmentation depends only on the seed of the run and the image's position in the
+stream, not on the number of threads. Pixels are tensors `(height, width,
+channels)` in [0, 255].
 """
 
 import numpy as np
@@ -12,14 +12,14 @@ import tensorflow as tf
 from lambdanet_tf.data.images import random_crop as random_crop
 from lambdanet_tf.environment import require
 
-# The reference shifts by up to 100 pixels; Model Garden's own recipes use 10.
+# The paper's reference shifts by up to 100 pixels; the Model Garden by 10.
 TRANSLATE_CONST = 100.0
 
 
 def pad_and_crop(
     pixels: tf.Tensor, seed: tf.Tensor, padding: int = 4
 ) -> tf.Tensor:
-    """Shifts an image by up to `padding` pixels; black comes in."""
+    """Shifts an image by up to `padding` pixels, and fills with black."""
     shape = tf.shape(pixels)
     around = [[padding, padding], [padding, padding], [0, 0]]
     offsets = tf.random.stateless_uniform(
@@ -36,10 +36,10 @@ def random_affine(
     shift: float = 0.0,
     zoom: float = 0.0,
 ) -> tf.Tensor:
-    """Rotates, zooms and shifts an image about its center, at random.
+    """Randomly rotates, zooms and shifts an image about its center.
 
-    By at most `rotation` degrees and `shift` pixels, and by factors from
-    `1 - zoom` to `1 + zoom`. What comes in from outside the image is 0.
+    It rotates by at most `rotation` degrees, shifts by at most `shift` pixels,
+    and zooms by `1 - zoom` to `1 + zoom`. It fills with black.
     """
     draws = tf.random.stateless_uniform([5], seed, -1.0, 1.0)
     angle = draws[0] * (rotation * np.pi / 180)
@@ -63,8 +63,8 @@ def affine_matrix(
 ) -> tf.Tensor:
     """Returns the transform from an output pixel to its input pixel.
 
-    The content turns counter-clockwise by `angle` radians, moves by `shift`
-    down and right, and grows by the factors `zoom`, along y and x.
+    The content turns counterclockwise by `angle` radians, moves down and right
+    by `shift`, and grows by the factors `zoom` along y and x.
     """
     center_y, center_x = tf.unstack((tf.cast(size, tf.float32) - 1) / 2)
     cos, sin = tf.cos(angle), tf.sin(angle)
@@ -77,13 +77,13 @@ def affine_matrix(
 
 
 def randaugment(pixels: tf.Tensor, layers: int, magnitude: float) -> tf.Tensor:
-    """Distorts colored pixels at random, `layers` times; they become uint8.
+    """Randomly distorts color images, `layers` times; returns uint8.
 
-    It draws from TensorFlow's global generator: after a stop and a resume the
-    distortions go on at random, but are not repeated exactly. It differs from
-    the reference, whose magnitudes are 0 to 10, in two more ways: what a shift
-    uncovers is mirrored instead of gray, and beyond magnitude 10 the threshold
-    of `Solarize` starts again at 0.
+    It draws from TensorFlow's global generator, so a resumed run does not
+    repeat the same distortions. It differs from the reference, whose magnitudes
+    are 0 to 10, in two more ways. It mirrors what a shift uncovers instead of
+    filling it with gray, and beyond magnitude 10 the threshold of `Solarize`
+    starts again at 0.
     """
     augment = require("official.vision.ops.augment", extra="garden")
     distortion = augment.RandAugment(

@@ -1,4 +1,4 @@
-"""Folders of images with a folder for each class."""
+"""Image folders with one folder per class."""
 
 import collections
 import contextlib
@@ -23,14 +23,14 @@ from lambdanet_tf.files import matching
 
 _NATIVE = (".jpg", ".jpeg", ".png")
 _ENDINGS = (*_NATIVE, ".bmp", ".gif", ".webp", ".tif", ".tiff")
-_DEEP = (".png", ".tif", ".tiff")  # They may have 16 bits.
+_DEEP = (".png", ".tif", ".tiff")  # These may have 16 bits.
 _LOOKED_AT = 64
-_NOT_SHOWN = "__MACOSX"  # What a zip file of a Mac holds of its own.
-_RUN_FILE = "run.json"  # A run folder has pictures, but no images to train on.
+_NOT_SHOWN = "__MACOSX"  # Zip files from a Mac contain it.
+_RUN_FILE = "run.json"  # A run folder has pictures that are not data.
 
 
 class FileSource(IndexedSource):
-    """Image files, with the options of `open_image`."""
+    """Image files, opened by `open_image` with its options."""
 
     may_be_corrupt = True
 
@@ -53,10 +53,10 @@ class FileSource(IndexedSource):
 def read_folder(
     path: str, validation_split: float = 0.1, channels: int = 3, bits: int = 16
 ) -> sets.ImageSet:
-    """Reads the `ImageSet` of a folder, as docs/data.md says.
+    """Reads the `ImageSet` of a folder, see docs/data.md.
 
-    What is left out is counted in the description and in a warning, which also
-    say if images of 16 bits are nearly black.
+    The description and a warning count the files that are ignored, and say if
+    images with 16 bits are nearly black.
     """
     check_int("bits", bits, 8, 16)
     splits, left_out = _list_splits(path)
@@ -68,11 +68,11 @@ def read_folder(
         labels = np.repeat(np.arange(len(classes)), counts)
         sources[split] = FileSource(files, labels, channels=channels, bits=bits)
     kinds = [f"{kind}: {count}" for kind, count in sorted(left_out.items())]
-    notes = [f"left out: {', '.join(kinds)}"] if kinds else []
+    notes = [f"ignored files: {', '.join(kinds)}"] if kinds else []
     if bits == 16 and 0 < _highest(sources["train"].columns["name"]) < 2**12:
         notes.append(
-            "files of 16 bits hold no value above 4095 and are nearly black; "
-            f"folder:{path},bits=12 scales them"
+            "files with 16 bits have no value above 4095 and are nearly black; "
+            f"use folder:{path},bits=12 to scale them"
         )
     images = sets.ImageSet(
         f"folder:{path}",
@@ -88,7 +88,7 @@ def read_folder(
 
 
 def _list_splits(path):
-    """Returns the files of each split by class, and what is left out."""
+    """Returns the files of each split by class, and counts ignored files."""
     files = [*_files(path)]
     places = [os.path.relpath(file, path).split(os.sep) for file in files]
     names = sets.find_splits({place[0] for place in places if place[1:]})
@@ -104,21 +104,21 @@ def _list_splits(path):
             class_name = unicodedata.normalize("NFC", folders[0].strip())
             found[top][class_name].append(file)
         else:
-            left_out[_ending(name) or "without an ending"] += 1
+            left_out[_ending(name) or "without an extension"] += 1
     for name, listing in found.items():
         unknown = listing.keys() - found[names["train"]].keys()
         if unknown or not listing:
             raise ValueError(
-                f"{os.path.join(path, name)} must hold a folder for each class "
-                f"with images ({', '.join(_ENDINGS)}) in it, and no class that "
+                f"{os.path.join(path, name)} must contain a folder of images "
+                f"({', '.join(_ENDINGS)}) for each class, and no class that "
                 "the training images lack. Received: "
-                f"{', '.join(sorted(unknown)) or 'none'}."
+                f"{', '.join(sorted(unknown)) or 'no images'}."
             )
     return {split: found[name] for split, name in names.items()}, left_out
 
 
 def _highest(files):
-    """Returns the largest value of some files of 16 bits, or 0."""
+    """Returns the largest value of some files with 16 bits, or 0."""
     deep = [file for file in files if _ending(file) in _DEEP]
     highest = 0
     for file in deep[:: len(deep) // _LOOKED_AT + 1]:
@@ -129,20 +129,20 @@ def _highest(files):
 
 
 def find_images(folder: str) -> list[str]:
-    """Lists the image files in a folder and below it; hidden ones are not."""
+    """Lists the image files in a folder and its subfolders, except hidden."""
     found = [file for file in _files(folder) if _ending(file) in _ENDINGS]
     if not found:
         raise UserError(
-            f"{folder} must be a folder with images ({', '.join(_ENDINGS)}) in "
-            "it or below. Received: none."
+            f"{folder} must be a folder with images ({', '.join(_ENDINGS)}), "
+            "also in subfolders. Received: no images."
         )
     return found
 
 
 def _files(folder):
-    """Yields the files in a folder and below it, sorted.
+    """Yields the sorted files in a folder and its subfolders.
 
-    Hidden ones are left out, and those of a run.
+    It ignores hidden files and run folders.
     """
     paths = matching(folder, "*")
     if os.path.join(folder, _RUN_FILE) in paths:

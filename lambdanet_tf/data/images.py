@@ -1,7 +1,7 @@
-"""Images: decoded as Pillow would, cropped and resized.
+"""Decodes images as Pillow does, crops and resizes them.
 
-An image is an `ArrayImage` or an `EncodedImage`, of which only what is needed
-is decoded; pixels are tensors `(height, width, channels)` in [0, 255].
+An image is an `ArrayImage` or an `EncodedImage`, which decodes only the pixels
+that are needed. Pixels are tensors `(height, width, channels)` in [0, 255].
 """
 
 import dataclasses
@@ -14,17 +14,17 @@ import tensorflow as tf
 
 from lambdanet_tf.environment import require
 
-MAX_PIXELS = 178_956_970  # Pillow refuses more, too.
+MAX_PIXELS = 178_956_970  # as in Pillow
 _PNG = b"\x89PNG"
 _JPEG_END = b"\xff\xd9"
-_DCT_METHOD = "INTEGER_ACCURATE"  # Pillow's, too.
+_DCT_METHOD = "INTEGER_ACCURATE"  # as in Pillow
 _PILLOW_FORMATS = ("BMP", "GIF", "TIFF", "WEBP")
-# Pillow's weights of red, green and blue in gray, of 65,536.
+# Pillow's weights of red, green and blue in gray; their sum is 65,536.
 _GRAY = (19595, 38470, 7471)
 
 
 class ArrayImage:
-    """An image that is an array: a tensor `(height, width, channels)`."""
+    """An image as an array: a tensor `(height, width, channels)`."""
 
     def __init__(self, array: tf.Tensor):
         self._array = array
@@ -38,7 +38,7 @@ class ArrayImage:
         return self._array
 
     def encoded(self) -> tf.Tensor:
-        """Returns the bytes of a PNG file, the values rounded to 8 bits."""
+        """Returns the bytes of a PNG file with 8 bits."""
         rounded = tf.round(tf.cast(self._array, tf.float32))
         return tf.io.encode_png(tf.saturate_cast(rounded, tf.uint8))
 
@@ -48,20 +48,20 @@ class ArrayImage:
 
 
 class EncodedImage:
-    """An image that is the bytes of a JPEG or PNG file.
+    """An image as the bytes of a JPEG or PNG file.
 
-    Pixels are uint8, those that Pillow gives: a transparent image loses its
-    transparency, CMYK becomes RGB, 16 bits become the higher 8 of `bits`, and
-    gray is 0.299 R + 0.587 G + 0.114 B. Boxes of a JPEG file are decoded
-    without the rest of it; the size is read from the header. Reading fails if
-    the bytes are neither, are cut off, or have too many pixels.
+    Pixels are uint8, with the values of Pillow. It drops transparency, converts
+    CMYK to RGB, keeps the higher 8 of 16 bits (or of `bits`), and computes gray
+    as 0.299 R + 0.587 G + 0.114 B. A box of a JPEG file is decoded without the
+    rest; the size comes from the header. Reading fails if the file is neither
+    JPEG nor PNG, is cut off, or has too many pixels.
 
     Args:
         encoded: scalar string tensor.
         channels: 1 or 3.
         max_pixels: largest height times width.
-        bits: how many bits the values in files of 16 bits have, as 12 of many
-            cameras; larger values become white.
+        bits: how many bits are used in files with 16 bits, for example 12 by
+            many cameras; larger values become white.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class EncodedImage:
 
     def crop(self, box: tf.Tensor) -> tf.Tensor:
         """Returns the pixels of a box: int32 top, left, height and width."""
-        # Without its end a JPEG is decoded whole, which fails if it is cut
-        # off, and not if something follows it.
+        # If a JPEG does not end properly, we decode all of it. That fails if
+        # it is cut off, but not if other bytes follow it.
         end = tf.strings.substr(self._encoded, -2, 2)
         pixels = tf.cond(
             ~self._is_png & tf.equal(end, _JPEG_END),
@@ -124,7 +124,7 @@ class EncodedImage:
     def _decode_png(self):
         if self._bits == 16:
             return tf.io.decode_png(self._encoded, channels=3)
-        # Of files of 8 bits, too, the higher 8 are the value.
+        # For a file with 8 bits, the higher 8 of 16 bits are its value.
         values = tf.io.decode_png(self._encoded, channels=3, dtype=tf.uint16)
         divisor = tf.where(_is_deep(self._encoded), 2 ** (self._bits - 8), 256)
         return tf.saturate_cast(tf.cast(values, tf.int32) // divisor, tf.uint8)
@@ -143,7 +143,7 @@ Image = ArrayImage | EncodedImage
 def open_image(
     encoded: tf.Tensor, channels: int = 3, bits: int = 16
 ) -> EncodedImage:
-    """Opens the bytes of an image file, which Pillow may have to convert."""
+    """Opens the bytes of an image file; Pillow converts some formats."""
 
     def by_pillow():
         png = tf.numpy_function(as_png, [encoded], tf.string, stateful=False)
@@ -155,7 +155,7 @@ def open_image(
 
 
 def highest_of_16_bits(encoded: bytes) -> int:
-    """Returns the largest value of a PNG or TIFF file of 16 bits, else 0."""
+    """Returns the largest value of a PNG or TIFF file with 16 bits, or 0."""
     png = encoded if encoded.startswith(_PNG) else as_png(encoded)
     if not _is_deep(tf.constant(png)):
         return 0
@@ -164,18 +164,18 @@ def highest_of_16_bits(encoded: bytes) -> int:
 
 def as_png(encoded: Any) -> bytes:
     """Converts the first frame of a BMP, GIF, TIFF or WebP file to PNG."""
-    if isinstance(encoded, np.ndarray):  # Called without a graph.
+    if isinstance(encoded, np.ndarray):  # Called in eager mode.
         encoded = encoded.item()
     pillow = require("PIL.Image", extra="data")
     try:
         image = pillow.open(io.BytesIO(encoded), formats=_PILLOW_FORMATS)
     except pillow.UnidentifiedImageError:
         raise ValueError(
-            f"No JPEG, PNG, {', '.join(_PILLOW_FORMATS)}."
+            f"Not a JPEG, PNG, {', '.join(_PILLOW_FORMATS)} file."
         ) from None
     if image.mode in ("I", "F"):
         raise ValueError("Channels of 32 bits have no known range.")
-    if not image.mode.startswith("I;16"):  # Of 16 bits the higher 8 are read.
+    if not image.mode.startswith("I;16"):  # We read the higher 8 of 16 bits.
         image = image.convert("RGB")
     stream = io.BytesIO()
     image.save(stream, "PNG", compress_level=0)
@@ -191,7 +191,7 @@ def _is_deep(png):
 
 
 def _png_size(encoded):
-    """Height and width from the header of a PNG file."""
+    """Returns height and width from the header of a PNG file."""
     header = tf.strings.substr(encoded, 16, 8)
     sides = tf.io.decode_raw(header, tf.int32, little_endian=False)
     return tf.cast(tf.ensure_shape(sides, [2])[::-1], tf.int64)
@@ -203,7 +203,7 @@ def _cut(pixels, box):
 
 
 def resized(pixels: tf.Tensor, size: Sequence[int]) -> tf.Tensor:
-    """Resizes pixels bilinearly to (height, width), unless they have it."""
+    """Resizes pixels bilinearly to (height, width), if needed."""
     if pixels.shape[:2] == tuple(size):
         return pixels
     pixels = tf.image.resize(pixels, size)
@@ -211,9 +211,9 @@ def resized(pixels: tf.Tensor, size: Sequence[int]) -> tf.Tensor:
 
 
 def image_dtype(precision: str) -> str:
-    """Returns the type in which batches of images are sent to a network.
+    """Returns the dtype of image batches for a network.
 
-    Under mixed_bfloat16 the network would round the pixels itself.
+    With mixed_bfloat16, the network would round the pixels anyway.
     """
     return "bfloat16" if precision == "mixed_bfloat16" else "float32"
 
@@ -221,11 +221,11 @@ def image_dtype(precision: str) -> str:
 def random_crop(
     image: Image, seed: tf.Tensor, size: int, min_area: float = 0.08
 ) -> tf.Tensor:
-    """Crops a random box and resizes it to a square of a size.
+    """Crops a random box and resizes it to a square.
 
-    The area of the box is from `min_area` to all of the image, its width from
-    3/4 to 4/3 of its height (the Inception crop). If ten attempts find no such
-    box in the image, it is the whole image.
+    The box covers a fraction of the image from `min_area` to 1, and its width
+    is 3/4 to 4/3 of its height (the Inception crop). If ten attempts find no
+    such box, it is the whole image.
     """
     shape = tf.concat([image.size(), [3]], axis=0)
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
@@ -243,15 +243,15 @@ def random_crop(
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationCrop:
-    """Crops and resizes an image to the pixels that a network is evaluated on.
+    """Crops and resizes an image for evaluation.
 
-    Called with an image it returns `(height, width, channels)` in [0, 255].
+    Call it with an image; it returns `(height, width, channels)` in [0, 255].
 
     Attributes:
         size: (height, width) of the result.
-        share: side of the central square that is kept, as a fraction of the
-            shorter side of the image; 1 keeps the whole image.
-        dtype: what the pixels are rounded to.
+        share: center-crop fraction: the central square's side as a fraction of
+            the shorter side. 1 keeps the whole image.
+        dtype: dtype of the result.
     """
 
     size: tuple[int, int]

@@ -1,4 +1,4 @@
-"""Image sets by name, as recipes and the command line give them."""
+"""Image sets by name, for recipes and the command line."""
 
 import dataclasses
 import os
@@ -18,10 +18,9 @@ from lambdanet_tf.data.records import read_records
 from lambdanet_tf.data.sets import ImageSet
 from lambdanet_tf.data.tfds import read_tfds
 
-# A new kind stands here, below, and in the help of `Recipe.data`.
+# Add a new kind here, below, and to the help of `Recipe.data`.
 SOURCES = ("digits", "tfds:NAME", "folder:PATH", "records:PATH", "arrays:FILE")
-# The reader of each kind, and what may stand behind the place, as
-# ",option=number".
+# The reader of each kind, and its options, written as ",option=number".
 _KINDS: Mapping[str, tuple[Callable[..., ImageSet], tuple[str, ...]]] = {
     "tfds": (read_tfds, ()),
     "folder": (read_folder, ("channels", "bits")),
@@ -40,13 +39,13 @@ def load_images(
 
     Args:
         name: digits, tfds:NAME, folder:PATH, records:PATH or arrays:FILE.
-        validation_split: fraction of the training images that becomes the
-            validation set, which chooses the best epoch.
-        shuffle_buffer: shuffle buffer, in images, where they are read one
-            after the other (`tfds:` and `records:`).
+        validation_split: fraction of the training images held out for
+            validation, which selects the best epoch.
+        shuffle_buffer: number of images in the shuffle buffer of `tfds:` and
+            `records:`, which are read sequentially.
 
     Raises:
-        ValueError: if there is no such set, or it cannot be read.
+        ValueError: if there is no such set, or if it cannot be read.
         ImportError: if an optional package is missing.
     """
     fraction("validation_split", validation_split, below_one=True)
@@ -63,14 +62,14 @@ def load_images(
     options: dict[str, Any] = {}
     for pair in pairs:
         option, _, value = pair.partition("=")
-        options[one_of(f"options of {kind}:", option, allowed)] = int(value)
+        options[one_of(f"{kind} option", option, allowed)] = int(value)
     if kind in ("tfds", "records"):
         options["shuffle_buffer"] = shuffle_buffer
-    # A "~" at the beginning means the folder of the user.
+    # A shell does not expand the "~" of `folder:~/images`.
     images = read(os.path.expanduser(place), validation_split, **options)
     return dataclasses.replace(images, name=name)
 
 
 def is_image_set(name: str) -> bool:
-    """Returns whether a text begins as one of `SOURCES` does."""
+    """Returns whether a text begins like one of `SOURCES`."""
     return name.partition(":")[0] in ("digits", *_KINDS)

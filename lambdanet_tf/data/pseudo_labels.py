@@ -1,10 +1,10 @@
 """Pseudo-labelled images: TFRecords with the probabilities of a teacher.
 
     pseudo-00000-of-00003.tfrecord    the images, `write_example`
-    classes.txt                       the names of the classes, one a line
+    classes.txt                       the names of the classes, one per line
 
-A record is a `tf.train.Example` as ImageNet's (`image/encoded`,
-`image/class/label`, from 0) with `image/class/probabilities`, a number for
+A record is a `tf.train.Example` as for ImageNet (`image/encoded`,
+`image/class/label`, from 0). It adds `image/class/probabilities`, a number for
 each class.
 """
 
@@ -35,24 +35,24 @@ def read_pseudo_labels(
     """Opens the images that a teacher has labelled.
 
     Args:
-        folder: what `lambdanet label` has written.
+        folder: folder that `lambdanet label` wrote.
         classes: the names of the classes of the labelled images.
         channels: 3 for color, 1 for gray.
-        shuffle_buffer: records among which the next one is drawn.
+        shuffle_buffer: number of records in the shuffle buffer.
 
     Returns:
-        A source of the images, with the probabilities that the teacher gave.
+        A source of the images, with the teacher's probabilities.
 
     Raises:
-        ValueError: if the folder lacks such files, or has other classes.
+        ValueError: if the folder has no such files, or has other classes.
     """
     files = matching(folder, "pseudo-*-of-*.tfrecord")
     found = sets.read_class_names(folder) if files else None
     if found != tuple(classes):
         raise ValueError(
-            "`pseudo_labels` must be a folder that lambdanet label has made, "
-            "and must be of the same classes, in the same order, as the data. "
-            f"Received: {folder!r}, with {len(found or ())} classes."
+            "`pseudo_labels` must be a folder from `lambdanet label`, with the "
+            "same classes as the data, in the same order. Received: "
+            f"{folder!r}, with {len(found or ())} classes."
         )
     records.check_complete(folder, files)
 
@@ -73,13 +73,13 @@ def unlabelled_images(
     """Opens images without labels.
 
     Args:
-        images: a folder with image files in it or below, or an image set as
-            `load_images` takes it, whose training images are meant.
-        channels: of the images in a folder: 3 for color, 1 for gray.
-        validation_split: as for `load_images`.
+        images: a folder of image files, also in subfolders, or a name for
+            `load_images`, of which only the training images are used.
+        channels: 3 for color, 1 for gray, for images in a folder.
+        validation_split: as in `load_images`.
 
     Returns:
-        A source whose labels mean nothing.
+        A source of images; ignore its labels.
     """
     if names.is_image_set(images):
         return names.load_images(images, validation_split).train
@@ -89,7 +89,7 @@ def unlabelled_images(
 
 
 def write_example(encoded: bytes, probabilities: np.ndarray) -> bytes:
-    """Returns the record of an image: its file, and `(classes,)` numbers."""
+    """Returns the record of an image file and its `(classes,)` numbers."""
     example = tf.train.Example()
     feature = example.features.feature
     feature[records.IMAGE].bytes_list.value.append(encoded)
@@ -101,6 +101,6 @@ def write_example(encoded: bytes, probabilities: np.ndarray) -> bytes:
 
 
 def read_label(record: bytes) -> int:
-    """Returns the likeliest class of a record."""
+    """Returns the most likely class of a record."""
     example = tf.train.Example.FromString(record)
     return example.features.feature[records.LABEL].int64_list.value[0]

@@ -1,4 +1,4 @@
-"""TFRecord files: ImageNet in its usual layout, or one's own images."""
+"""TFRecord files: ImageNet in its usual layout, or your own images."""
 
 import os
 import re
@@ -22,8 +22,8 @@ from lambdanet_tf.data.sources import corrupt_items
 from lambdanet_tf.data.sources import positions
 from lambdanet_tf.files import matching
 
-# ILSVRC 2012 as it is usually converted. To count its 1,281,167 training images
-# would mean reading 140 GB; a file has one more or less than these.
+# ILSVRC 2012 in its usual conversion. To count the 1,281,167 training images,
+# we would have to read 140 GB; these sizes are right within one per file.
 _IMAGENET_FILES, _IMAGENET_CLASSES = 1024, 1000
 _IMAGENET_SIZES = np.diff(
     np.linspace(0, 1_281_167, _IMAGENET_FILES + 1, dtype=np.int64)
@@ -37,21 +37,21 @@ Parse = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
 class RecordSource(Source):
-    """Encoded images in TFRecord files, read one after the other.
+    """Encoded images in TFRecord files, read sequentially.
 
-    In a pass the files come in a random order, several are read at once, and
-    a buffer shuffles what comes out of them. Each shard reads files of its own
-    if there are enough, and its elements of all files otherwise. Of a damaged
-    file the records before the damage are read.
+    Each pass reads the files in a random order, several at once, and shuffles
+    their records in a buffer. If there are enough files, each shard reads its
+    own; otherwise it reads its records of all files. It reads the records of a
+    damaged file up to the damage.
 
     Args:
         files: paths.
         sizes: the number of images in each file.
         parse: maps a record to the bytes of an image file and the label.
-        shuffle_buffer: elements among which the next one is drawn.
+        shuffle_buffer: number of records in the shuffle buffer.
         channels: 3 for color, 1 for gray.
-        skipped: records before those of each file that are read; with None
-            the files are read whole.
+        skipped: number of records to skip at the beginning of each file; None
+            to read whole files.
     """
 
     may_be_corrupt = True
@@ -107,7 +107,7 @@ class RecordSource(Source):
         return open_image(encoded, self._channels), label
 
     def read_file(self, number: tf.Tensor) -> tf.data.Dataset:
-        """Returns the records of a file; fails where it is damaged."""
+        """Returns the records of a file; fails if it reaches damage."""
         records = tf.data.TFRecordDataset(tf.gather(self._files, number))
         if self._skipped is None:
             return records
@@ -115,7 +115,7 @@ class RecordSource(Source):
         return records.skip(skipped).take(tf.gather(self._sizes, number))
 
     def _share(self, shard):
-        """Returns the files that a shard reads, and how items are dealt."""
+        """Returns the files of a shard, and its shard of their items."""
         files = np.arange(len(self._sizes))
         if len(files) < shard.count:
             return files, shard
@@ -132,13 +132,13 @@ class RecordSource(Source):
 
 
 def parse_labelled(num_classes: int, first_label: int = 0) -> Parse:
-    """Parses a `tf.train.Example` as ImageNet's; fails without valid label."""
+    """Returns a parser of examples as for ImageNet, which checks labels."""
 
     def parse(record):
         encoded, label = parse_example(record, LABEL, [], tf.int64)
         label -= first_label
         is_class = (label >= 0) & (label < num_classes)
-        message = f"the label is none of {num_classes} classes"
+        message = f"the label is not one of the {num_classes} classes"
         tf.debugging.Assert(is_class, [message])
         return encoded, tf.cast(label, tf.int32)
 
@@ -148,7 +148,7 @@ def parse_labelled(num_classes: int, first_label: int = 0) -> Parse:
 def parse_example(
     record: tf.Tensor, label: str, shape: Sequence[int], dtype: tf.DType
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the bytes of an image file and a label of shape and type."""
+    """Returns the bytes of an image file, and a label."""
     features = {
         IMAGE: tf.io.FixedLenFeature([], tf.string),
         label: tf.io.FixedLenFeature(shape, dtype),
@@ -165,10 +165,10 @@ def read_records(
     first_label: int | None = None,
     channels: int = 3,
 ) -> sets.ImageSet:
-    """Reads the `ImageSet` of a folder of TFRecord files, as docs/data.md says.
+    """Reads the `ImageSet` of a folder of TFRecord files, see docs/data.md.
 
-    `classes` is their number if there is no classes.txt, `first_label` the
-    number of the first one; None for 0, or 1 with ImageNet.
+    `classes` is the number of classes if there is no classes.txt. `first_label`
+    is the first label; None for 0, or for 1 with ImageNet.
     """
     files = _split_files(path)
     is_imagenet = len(files["train"]) == _IMAGENET_FILES
@@ -177,8 +177,8 @@ def read_records(
     )
     if not names:
         raise ValueError(
-            f"The classes of {path} are unknown. Write their names to the file "
-            "classes.txt in it, one a line, or give their number: "
+            f"The classes of {path} are unknown. Write their names to a file "
+            "classes.txt in this folder, one per line, or pass their number: "
             f"records:{path},classes=N"
         )
     if validation_split and "validation" not in files:
@@ -214,9 +214,9 @@ def _split_files(path):
     splits = sets.find_splits(named)
     if not {"train", "test"} <= splits.keys():
         raise ValueError(
-            f"{path} must hold TFRecord files train-*-of-* or train*.tfrecord, "
-            "and test-* or validation-* in the same way. Received: "
-            f"{', '.join(named) or 'none'}."
+            f"{path} must contain TFRecord files train-*-of-* or "
+            "train*.tfrecord, and the same for test or validation. Received: "
+            f"{', '.join(named) or 'no such files'}."
         )
     files = {split: named[name] for split, name in splits.items()}
     for found in files.values():
@@ -225,19 +225,19 @@ def _split_files(path):
 
 
 def check_complete(path: str, files: Sequence[str]) -> None:
-    """Raises a ValueError unless all files `-of-` their number are there."""
+    """Raises a ValueError if a file of `*-of-*` is missing."""
     name = os.path.basename(files[0])
     announced = re.search(r"-of-(\d+)", name)
     if announced and int(announced[1]) != len(files):
         raise ValueError(
-            f"{path} must hold all {int(announced[1])} files "
+            f"{path} must contain all {int(announced[1])} files "
             f"{name.split('-')[0]}-*-of-*. Received: {len(files)} of them."
         )
 
 
 def count_records(files: Sequence[str]) -> np.ndarray:
-    """Counts the records of each file, from their lengths alone."""
-    # One by one, thousands of files of a bucket would take minutes.
+    """Counts the records of each file; reads only their lengths."""
+    # In parallel, because thousands of files of a bucket take minutes.
     with ThreadPoolExecutor(_PARALLEL_CALLS) as pool:
         return np.array([*pool.map(_count, files)], np.int64)
 
@@ -253,16 +253,16 @@ def _count(path):
             count += 1
     if position != size:
         raise ValueError(
-            f"{path} is damaged, its last record is cut off; or it is not an "
+            f"{path} is damaged (its last record is cut off), or it is not an "
             "uncompressed TFRecord file."
         )
     return count
 
 
 def _shuffled(elements, buffer_size, seed):
-    """Shuffles as `Dataset.shuffle` does, by a seed that may be a tensor.
+    """Shuffles like `Dataset.shuffle`, but the seed can be a tensor.
 
-    The method itself mixes in the global seed, and fails if that is 0.
+    `Dataset.shuffle` mixes in the global seed, and fails if that is 0.
     """
     spec = elements.element_spec
     parts = tf.nest.flatten(spec)
@@ -270,7 +270,7 @@ def _shuffled(elements, buffer_size, seed):
         input_dataset=tf.data.experimental.to_variant(elements),
         buffer_size=tf.constant(buffer_size, tf.int64),
         seed=seed[0],
-        # Both 0 would mean a random seed.
+        # Two zeros would mean a random seed.
         seed2=seed[1] + 1,
         reshuffle_each_iteration=False,
         output_types=[part.dtype for part in parts],

@@ -19,7 +19,7 @@ from lambdanet_tf.data.sources import Source
 SPLIT_SEED = 2102
 TEST_SPLIT = 0.2
 CLASS_FILE = "classes.txt"
-# Names of the folders and files of a split.
+# Names of folders and files for each split.
 SPLITS = {
     "train": ("train", "training"),
     "validation": ("val", "valid", "validation", "dev"),
@@ -32,19 +32,19 @@ class ImageSet:
     """A set of labelled images in three splits.
 
     Attributes:
-        name: as `load_images` takes it.
+        name: name of the set, as in `load_images`.
         classes: the name of each label.
         channels: channels of an image, 1 or 3.
         train: training images.
-        validation: validation images, which choose the best epoch, or None.
-        test: test images, which give the final accuracy.
+        validation: validation images, which select the best epoch, or None.
+        test: test images, for the final accuracy.
         notes: remarks for the description.
-        bits: of the values in files of 16 bits, see `EncodedImage`.
+        bits: bits used in files with 16 bits, see `EncodedImage`.
 
     Raises:
-        ValueError: if there are no training or test images, the classes are
-            not at least two of different names, or a label of an
-            `IndexedSource` is none of them.
+        ValueError: if there are no training or test images, if there are not
+            at least two classes with different names, or if a label of an
+            `IndexedSource` is not one of them.
     """
 
     name: str
@@ -61,14 +61,14 @@ class ImageSet:
         one_of("channels", self.channels, (1, 3))
         if not (self.sizes.get("train") and self.sizes.get("test")):
             raise ValueError(
-                "`data` must hold training and test images. Received: "
+                "`data` must contain training and test images. Received: "
                 f"{self.description}"
             )
         last = len(self.classes) - 1
         if last < 1 or len({*self.classes, ""}) < last + 2:
             raise ValueError(
-                f"{self.name} must have two classes or more, each of a name of "
-                f"its own. Received: {self.classes[:10]}."
+                f"{self.name} must have two or more classes with different "
+                f"names. Received: {self.classes[:10]}."
             )
         for split, source in self.splits.items():
             if not isinstance(source, IndexedSource):
@@ -77,8 +77,8 @@ class ImageSet:
             low, high = labels.min(), labels.max()
             if low < 0 or high > last:
                 raise ValueError(
-                    f"The {split} labels must be from 0 to {last}, "
-                    f"the numbers of `classes`. Received: {low} to {high}."
+                    f"The {split} labels must be numbers of `classes`, 0 to "
+                    f"{last}. Received: {low} to {high}."
                 )
 
     @property
@@ -93,7 +93,7 @@ class ImageSet:
 
     @property
     def description(self) -> str:
-        """The name, the size of each split, and what was left out."""
+        """The name, the size of each split, and the notes."""
         train, validation, test = (self.sizes.get(name, 0) for name in SPLITS)
         sizes = (
             f"{self.name}: {train:,} training, {validation:,} validation and "
@@ -103,9 +103,9 @@ class ImageSet:
 
 
 def check_images(images: ImageSet) -> Iterator[str]:
-    """Reads all images; yields name and fault, in a line, of bad ones.
+    """Reads all images; yields one line per bad image: name and error.
 
-    They are corrupt, or are images of an earlier split, too.
+    It is corrupt, or also belongs to an earlier split.
     """
     seen: dict[bytes, tuple[str, str]] = {}
     for split, source in images.splits.items():
@@ -117,7 +117,7 @@ def check_images(images: ImageSet) -> Iterator[str]:
             name, digest = source.name(place), hashlib.sha256(file).digest()
             first, at = seen.setdefault(digest, (name, split))
             if split != at:
-                yield f"{name}: a {split} image that is {first} of {at}, too"
+                yield f"{name}: the {split} image is also {first} in {at}"
 
 
 def require_readable(images: ImageSet) -> None:
@@ -135,10 +135,10 @@ def require_readable(images: ImageSet) -> None:
 
 
 def find_splits(names: Iterable[str]) -> dict[str, str]:
-    """Returns the names, of folders or files, that mean a split, by split.
+    """Returns the names of folders or files for each split.
 
-    Validation images are the test images where there are no others: many sets
-    call them so.
+    If there are no test images, the validation images are used, because many
+    sets call them so.
     """
     found = {
         split: name
@@ -154,7 +154,7 @@ def find_splits(names: Iterable[str]) -> dict[str, str]:
 def divide(
     given: Mapping[str, IndexedSource], validation_split: float
 ) -> dict[str, Any]:
-    """Returns all splits; those not given are taken from "train"."""
+    """Returns all splits; takes missing ones from "train"."""
     rows = split_by_class(
         given["train"].columns["label"],
         0.0 if "validation" in given else validation_split,
@@ -168,11 +168,11 @@ def divide(
 def split_by_class(
     labels: np.ndarray, validation_split: float, test_split: float = TEST_SPLIT
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Divides images into three sorted arrays of indices, by their labels.
+    """Splits images into three sorted arrays of indices, by their labels.
 
-    Each class gives the same fraction to each: `test_split`, then
-    `validation_split` of the rest. The splits depend on `SPLIT_SEED` alone,
-    not on the seed of a run.
+    Each class contributes the same fraction: `test_split`, then
+    `validation_split` of the rest. The splits depend only on `SPLIT_SEED`, not
+    on the seed of a run.
     """
     generator = np.random.default_rng(SPLIT_SEED)
     rest, test = _hold_out(labels, test_split, generator)
@@ -181,7 +181,7 @@ def split_by_class(
 
 
 def read_class_names(folder: str) -> tuple[str, ...] | None:
-    """Returns the names in a folder's classes.txt, one a line, or None."""
+    """Returns the names in a folder's classes.txt, one per line, or None."""
     path = os.path.join(folder, CLASS_FILE)
     if not tf.io.gfile.exists(path):
         return None
@@ -190,10 +190,10 @@ def read_class_names(folder: str) -> tuple[str, ...] | None:
 
 
 def _hold_out(labels, fraction, generator):
-    """Moves a fraction of each class, rounded, into a second split."""
+    """Moves a fraction of each class into a second split."""
     classes, sizes = np.unique(labels, return_counts=True)
     held = np.round(fraction * sizes).astype(int)
-    if fraction and not held.any():  # The classes are small: some give one.
+    if fraction and not held.any():  # Small classes: some contribute one.
         large = np.flatnonzero(sizes > 1)
         count = min(max(round(fraction * len(labels)), 1), len(large))
         chosen = np.linspace(0, len(large), count, endpoint=False)

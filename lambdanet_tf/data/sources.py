@@ -1,7 +1,7 @@
 """Sources of labelled images: in a random order, or each image once.
 
-The way of an image: `stream` (training) or `scan` (evaluation) yields where it
-is, `decode` opens it, and `examples` maps a function over the images and skips
+`stream` (for training) or `scan` (for evaluation) yields items, `decode` opens
+the image of an item, and `examples` maps a function over the images and skips
 those that fail.
 """
 
@@ -25,31 +25,31 @@ from lambdanet_tf.data.images import Image
 THREADS = os.cpu_count() or 1
 INT64_MAX = np.iinfo(np.int64).max
 _BLOCK = 256
-# What an error of TensorFlow says of its own graph.
+# The parts of a TensorFlow error that describe its graph.
 _WHERE = re.compile(r"\{\{.*?\}\} ?|Error in user.* iterator: \S+: | \[Op:.*")
-# With which `tf.random.experimental.index_shuffle` begins each seed; it takes
-# no vector of seeds itself.
+# The constant with which `tf.random.experimental.index_shuffle` begins each
+# seed. That function itself does not take a vector of seeds.
 _INDEX_SHUFFLE = np.int64(498247692)
 
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """The part of a source that pipeline `index`, from 0, of `count` reads."""
+    """The part of a source that one of `count` pipelines reads."""
 
     index: int = 0
     count: int = 1
 
     def size_of(self, total: int) -> int:
-        """Returns how many of `total` elements, dealt in turn, it has."""
+        """Returns how many of `total` elements it has."""
         return len(range(self.index, total, self.count))
 
 
 class Source(abc.ABC):
     """Labelled images that can be read any number of times.
 
-    An element is a pair: its position in the stream of all shards together,
-    int64, from which all that is random about the image is derived; and the
-    item, which `decode` opens.
+    An element is a pair of a position and an item, which `decode` opens. The
+    position, int64, counts over the stream of all shards, and determines all
+    random numbers for the image.
 
     Attributes:
         num_images: number of images.
@@ -67,13 +67,13 @@ class Source(abc.ABC):
     ) -> tf.data.Dataset:
         """Returns an endless dataset of elements, in a new order every pass.
 
-        `start` elements of all shards together are left out at the beginning,
-        a multiple of the number of shards.
+        It skips the first `start` elements of all shards together, a multiple
+        of the number of shards.
         """
 
     @abc.abstractmethod
     def scan(self, shard: Shard | None = None) -> tf.data.Dataset:
-        """Returns a dataset of each element once, in a fixed order."""
+        """Returns a dataset with each element once, in a fixed order."""
 
     @abc.abstractmethod
     def decode(self, item: Any) -> tuple[Image, tf.Tensor]:
@@ -84,13 +84,13 @@ class Source(abc.ABC):
         return shard.size_of(self.num_images)
 
     def check(self) -> Iterator[str]:
-        """Yields name and error, in a line, of each image that is corrupt."""
+        """Yields one line per corrupt image: name and error."""
         items = self.scan().map(lambda position, item: item)
         for number, error in corrupt_items(self, items):
             yield f"{self.name(number)}: {error}"
 
     def name(self, position: int) -> str:
-        """Returns the file, or the number, of an image of `scan`."""
+        """Returns the file or the number of an image of `scan`."""
         return f"image {position}"
 
     def examples(
@@ -98,7 +98,7 @@ class Source(abc.ABC):
         elements: tf.data.Dataset,
         prepare: Callable[[Image, tf.Tensor, tf.Tensor], Any],
     ) -> tf.data.Dataset:
-        """Maps images, labels and positions; skips corrupt images."""
+        """Maps `prepare` over images, labels and positions; skips errors."""
 
         def example(position, item):
             image, label = self.decode(item)
@@ -113,15 +113,14 @@ class Source(abc.ABC):
 
 
 class IndexedSource(Source):
-    """Images at random access, such as arrays or files.
+    """Images with random access, such as arrays or files.
 
-    The order of a pass is a pseudo-random permutation that is computed, not
-    stored, so that a stream begins anywhere without reading what is before.
+    Each pass follows a pseudo-random permutation that is computed, not stored.
+    So a stream can begin anywhere, without reading the elements before.
 
     Args:
-        columns: arrays with a row for each image, among them the "label" that
-            is its class; also an attribute. An item is a row, with its number
-            as "index".
+        columns: arrays with a row per image, including its class as "label";
+            also an attribute. An item is a row, with its number as "index".
     """
 
     def __init__(self, columns: Mapping[str, np.ndarray]):
@@ -129,7 +128,7 @@ class IndexedSource(Source):
         self.columns = columns
 
     def take(self, rows: np.ndarray) -> "IndexedSource | None":
-        """Returns a source of the rows of these numbers; None for none."""
+        """Returns a source with these rows, or None if there are none."""
         if not len(rows):
             return None
         taken = copy.copy(self)
@@ -158,8 +157,7 @@ class IndexedSource(Source):
         return self._rows(numbers, lambda numbers: numbers)
 
     def _rows(self, numbers, index_at):
-        # Tensors of the pipeline, neither constants in a graph nor on an
-        # accelerator.
+        # Keeps them out of the graph and off the accelerator.
         with tf.device("CPU:0"):
             columns = {k: tf.constant(x) for k, x in self.columns.items()}
 
@@ -168,23 +166,23 @@ class IndexedSource(Source):
             items = {k: tf.gather(x, indices) for k, x in columns.items()}
             return positions, {**items, "index": indices}
 
-        # A call costs as much for a block of images as for one.
+        # A call for a block of images costs the same as for one.
         return numbers.batch(_BLOCK).map(rows).unbatch()
 
 
 def element_seed(seed: int, position: tf.Tensor) -> tf.Tensor:
-    """Returns the seed of all that is random about an element of a stream.
+    """Returns the seed of all random numbers for an element of a stream.
 
     Args:
-        seed: int, of the stream.
-        position: int64 scalar, of the element.
+        seed: int, the seed of the stream.
+        position: int64 scalar, the position of the element.
     """
     mixed = tf.stack([tf.cast(seed, tf.int64), position])
     return tf.random.experimental.stateless_fold_in(mixed, 1)
 
 
 def _without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Switches off the tuner's thread, for which an iterator's end waits."""
+    """Disables the tuner, for whose thread an iterator waits at its end."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)
@@ -193,7 +191,7 @@ def _without_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def corrupt_items(
     source: Source, items: tf.data.Dataset
 ) -> Iterator[tuple[int, str]]:
-    """Yields number and error, in a line, of each item that is corrupt."""
+    """Yields the number and the error, in one line, of each corrupt item."""
 
     def read(item):
         image, label = source.decode(item)

@@ -1,4 +1,4 @@
-"""Image sets of TensorFlow Datasets, by name."""
+"""Image sets from TensorFlow Datasets, by name."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ def read_tfds(
     validation_split: float = 0.02,
     shuffle_buffer: int = 16_384,
 ) -> ImageSet:
-    """Reads the `ImageSet` of a set of TensorFlow Datasets.
+    """Reads an `ImageSet` from TensorFlow Datasets.
 
-    The set's own test images are the test set; where it has none, or keeps
-    their labels to itself as ImageNet does, its validation images. With both,
-    its validation images are the validation set and `validation_split` is not
-    used; else the last `validation_split` of the training images are.
+    It tests on the set's test images. If there are none, or if they have no
+    labels, as in ImageNet, it tests on the validation images. If there are both
+    test and validation images, it ignores `validation_split`; otherwise it
+    validates on that fraction of the training images, the last ones.
     """
     tfds = require("tensorflow_datasets", extra="tfds")
     builder = tfds.builder(name)
@@ -28,8 +28,8 @@ def read_tfds(
     features = dict(info.features)
     if not {"image", "label"} <= features.keys():
         raise ValueError(
-            "`data` must be a set with an `image` and a `label`. Received: "
-            f"{name}, with {', '.join(features)}."
+            "`data` must be a set with the features `image` and `label`. "
+            f"Received: {name}, with {', '.join(features)}."
         )
     channels = features["image"].shape[-1] or 3
     decoders = {"image": tfds.decode.SkipDecoding()}
@@ -56,7 +56,7 @@ def _source(split, parse, shuffle_buffer, channels) -> Any:
     if not files:
         return None
     paths = [str(file.filename) for file in files]
-    for path in paths:  # A pipeline would look for it without end.
+    for path in paths:  # A pipeline would wait for a missing file forever.
         tf.io.gfile.stat(path)
     sizes, skipped = zip(*((x.take, x.skip) for x in files), strict=True)
     return RecordSource(paths, sizes, parse, shuffle_buffer, channels, skipped)
@@ -64,7 +64,7 @@ def _source(split, parse, shuffle_buffer, channels) -> Any:
 
 def _splits(name, splits, validation_split):
     """Returns the names of training, validation and test images."""
-    is_hidden = name.startswith("imagenet")  # The labels of its test images.
+    is_hidden = name.startswith("imagenet")  # Its test images have no labels.
     if "test" in splits and "validation" in splits and not is_hidden:
         return "train", "validation", "test"
     test = "test" if "test" in splits and not is_hidden else "validation"

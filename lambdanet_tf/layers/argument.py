@@ -115,7 +115,8 @@ def constructor(layer_type, init):
         try:
             given = shown.bind(self, *args, **kwargs).arguments
         except TypeError as error:
-            raise TypeError(f"{layer_type.__name__}: {error}") from None
+            text = f"{layer_type.__name__}: {error}; pass arguments by name."
+            raise TypeError(text) from None
         others = given.pop("kwargs", {})
         init(**given, **others)
 

@@ -34,8 +34,8 @@ def freeze(
     if up_to is not None and up_to not in parts:
         raise ValueError(
             f"`up_to` must be None or a part of {model.name!r}: "
-            f"{', '.join(parts) or 'it has none'}. (Layers such as "
-            f"'stage4_block1_conv1' form a part.) Received: up_to={up_to!r}. "
+            f"{', '.join(parts) or 'it has none'}. (Names of layers begin with "
+            f"it: 'stage4_block1_conv1'.) Received: up_to={up_to!r}. "
             "To freeze another model, set `layer.trainable = False`."
         )
     _set_trainable(model, True)

@@ -47,7 +47,7 @@ def Network(
         include_top: bool. Whether to end in a classifier.
         weights: None; "imagenet" for published weights, if the network has
             any (Keras caches the download); "fashion_mnist" for the weights of
-            `LambdaResNetSmall28` that this package includes; or a path to an
+            `LambdaResNetSmall28` that this package includes. Or a path to an
             `.npz` file, a run folder or a `.safetensors` file of timm. If
             `classes` differs, a published classifier is not loaded. For other
             image sizes, see `lambdanet_tf.models.load_weights`.

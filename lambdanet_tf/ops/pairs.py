@@ -59,7 +59,7 @@ def pair_output(queries, values, embeddings, geometry, seen):
     if geometry is not None:
         if not geometry.is_static:
             raise ValueError(
-                "`attention_mask` needs inputs of static size, because the "
+                "`attention_mask` needs inputs of fixed size, because the "
                 "layer has a table. Received: a size unknown until run time."
             )
         table = geometry.crop(embeddings)

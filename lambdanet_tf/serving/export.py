@@ -1,11 +1,11 @@
 """Exports models: from a run or an in-memory model to a version folder.
 
 <destination>/<name>/<version>/
-    saved_model.pb, variables/      what TF Serving loads
+    saved_model.pb, variables/      the model that TF Serving loads
     README.txt                      how to predict and to serve
     assets/labels.txt               class names, one per line
     assets.extra/export.json        labels, options and metadata
-    assets.extra/model_card.md      the card for people
+    assets.extra/model_card.md      the model card
     assets.extra/examples.npz       images, and the Keras model's outputs
     assets.extra/example.png        the first test image, to try a client
     assets.extra/tf_serving_warmup_requests
@@ -51,18 +51,18 @@ def export_run(
 
     Args:
         run: the run, or the path of its folder.
-        destination: folder that holds `<name>/<version>`.
-        name: of the model on the server; None for the network's.
-        version: None for the one after the highest.
+        destination: folder in which to write `<name>/<version>`.
+        name: name of the model on the server; None for the network's.
+        version: version number; None for the next one.
         options: None for `options_for(run)`.
         unfinished: whether to export a run that has not finished.
 
     Returns:
-        The version folder; a string where the destination is an address.
+        The version folder; a string if the destination is a remote address.
 
     Raises:
         ValueError: if the run is missing, unfinished or not of this package,
-            or an option does not fit it.
+            or if an option does not fit it.
         OSError: if the folder cannot be written.
     """
     if not isinstance(run, Run):
@@ -92,25 +92,25 @@ def export_model(
 ) -> Folder:
     """Exports a classifier of images in [0, 255].
 
-    Any other model is exported by Keras' own `model.export(folder)`.
+    To export any other model, use Keras' own `model.export(folder)`.
 
     Args:
-        model: a functional `tf.keras.Model` of one input `(batch, height,
-            width, channels)` that ends in a Dense layer of logits, or of
-            probabilities by softmax or sigmoid.
-        destination: folder that holds `<name>/<version>`. On a local disk the
-            version is there whole or not at all.
-        name: of the model on the server.
-        version: None for the one after the highest.
-        options: None for the defaults. For a model of logits they name the
-            activation.
-        metadata: origin of the model, which its card shows: any of "model",
+        model: a functional `tf.keras.Model` with one input `(batch, height,
+            width, channels)` that ends in a Dense layer. This layer returns
+            logits, or probabilities by softmax or sigmoid.
+        destination: folder in which to write `<name>/<version>`. On a local
+            disk, the write is atomic.
+        name: name of the model on the server.
+        version: version number; None for the next one.
+        options: None for the defaults. If the model returns logits, they must
+            name the activation.
+        metadata: origin of the model for its card: any of "model",
             "arguments", "recipe", "metrics", "run", "command" and "versions".
-        examples: test images and the class of each, to keep with the model and
-            to verify it on; None for noise.
+        examples: test images and their classes, to save with the model and to
+            verify it; None for noise.
 
     Returns:
-        The version folder; a string where the destination is an address.
+        The version folder; a string if the destination is a remote address.
 
     Raises:
         ValueError: if the model or an option does not fit.
@@ -156,7 +156,7 @@ def export_model(
 
 
 def options_for(run: Run, **changes: Any) -> ExportOptions:
-    """Returns the options of a run's export, with some of them changed.
+    """Returns the export options of a run, with some of them changed.
 
     Args:
         run: a run of this package.
@@ -167,7 +167,7 @@ def options_for(run: Run, **changes: Any) -> ExportOptions:
     """
     precision = run.recipe.get("precision", "float32")
     activation = run.arguments.get("classifier_activation", "softmax")
-    if run.recipe:  # which trains one class among several
+    if run.recipe:  # our training is for one class among several
         activation = activation or "softmax"
     options = {
         "labels": run.classes or None,
@@ -180,9 +180,9 @@ def options_for(run: Run, **changes: Any) -> ExportOptions:
 
 
 def _metadata_of(run):
-    """Returns the origin of a run's export, which its card shows."""
+    """Returns the origin of a run's export, for its card."""
     names = ["model", "arguments", "recipe", "command", "versions"]
-    if run.status == "finished":  # Else they are those of former weights.
+    if run.status == "finished":  # Else they belong to earlier weights.
         names.append("metrics")
     origin = {name: getattr(run, name) for name in names}
     return origin | {"run": os.path.basename(run.folder.rstrip("/"))}
@@ -191,7 +191,7 @@ def _metadata_of(run):
 def _card(name: str, network: Inference, metadata: Mapping[str, Any]) -> str:
     """Returns the model card of an export, in Markdown.
 
-    In the manner of Mitchell et al., "Model Cards for Model Reporting", 2019
+    It follows Mitchell et al., "Model Cards for Model Reporting", 2019
     (https://arxiv.org/abs/1810.03993).
     """
     recipe = metadata.get("recipe", {})

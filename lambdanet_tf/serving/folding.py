@@ -1,14 +1,14 @@
 """Folds batch normalization into the linear layers before it.
 
-In inference a batch normalization is an affine map of each channel, and a
-linear layer in front of it can compute that map itself:
+In inference, batch normalization is an affine map of each channel, and the
+linear layer before it can compute that map itself:
 
     gamma (W x - mean) / sqrt(variance + epsilon) + beta = (s W) x + b,
     s = gamma / sqrt(variance + epsilon),   b = beta - s mean.
 
-The function stays the same, up to rounding. The normalization after a lambda
-layer cannot be folded: it scales each channel of each head, and the values are
-shared by all heads, the queries by all values of a head.
+The function stays the same, up to rounding. We cannot fold the normalization
+after a lambda layer, because it scales each channel of each head, but all heads
+share the values, and all values of a head share its queries.
 """
 
 import collections
@@ -50,7 +50,7 @@ class FoldedLambdaConv(_BiasForNorm, LambdaConv):
 
 
 class _Identity(tf.keras.layers.Layer):
-    """Takes the place and the call arguments of a folded norm."""
+    """Replaces a folded norm, with the same call arguments."""
 
     def call(self, inputs, training=None, mask=None):
         return inputs
@@ -61,22 +61,22 @@ def fold_batch_norm(
 ) -> tf.keras.Model:
     """Copies a model for inference, with batch normalization folded.
 
-    `Conv2D`, `DepthwiseConv2D` and `Dense` take in the norm that follows them,
-    lambda layers those of their queries and values. All else is copied.
+    It folds the norm after a `Conv2D`, `DepthwiseConv2D` or `Dense` layer, and
+    the norms of a lambda layer's queries and values. It copies all others.
 
     Args:
         model: a functional model.
-        implementation: algorithm of its lambda layers; None keeps theirs.
+        implementation: algorithm of the lambda layers; None keeps theirs.
 
     Returns:
-        A functional model of the same function.
+        A functional model that computes the same function.
     """
     norms = _foldable_norms(model)
     folded_names = {norm.name for norm in norms.values()}
 
     def clone(layer, config):
         if layer.name in folded_names:
-            # Under the policy of the model, not of this process.
+            # Under the model's policy, not the global one.
             return _Identity(name=layer.name, dtype=config["dtype"])
         if layer.name in norms:
             config["use_bias"] = True
@@ -85,8 +85,8 @@ def fold_batch_norm(
             config["implementation"] = implementation or layer.implementation
         return _LAMBDAS.get(type(layer), type(layer)).from_config(config)
 
-    graph = graph_of(model)  # A Sequential of Keras 3 has no `input` itself.
-    # Without the loss, which Keras 3 would have to find for the copy.
+    graph = graph_of(model)  # A Keras 3 Sequential itself has no `input`.
+    # A plain model, because Keras 3 would also need the loss for the copy.
     plain = tf.keras.Model(graph.input, graph.output, name=model.name)
     folded = clone_network(plain, clone_layer=clone)
     for layer in model.layers:
@@ -130,7 +130,7 @@ def _foldable_norms(model):
 
 
 def _is_norm_of_channels(node, tensor):
-    """Whether a call normalizes the last axis of a tensor, by averages."""
+    """Returns whether a call normalizes the last axis by moving averages."""
     if node is None or type(operation_of(node)) not in _NORMS:
         return False
     axes = tf.nest.flatten(operation_of(node).axis)
@@ -150,7 +150,7 @@ def _set_linear(copy, layer, norm):
 
 
 def _set_lambda(copy, layer):
-    """Sets the weights of a lambda layer to those of another and its norms."""
+    """Sets the weights of a folded lambda layer from a layer and its norms."""
     for name in ("query", "value"):
         projection, norm = getattr(layer, name), getattr(layer, f"{name}_norm")
         if norm is None:
@@ -167,7 +167,7 @@ def _set_lambda(copy, layer):
             getattr(copy, name).set_weights(part.get_weights())
 
 
-# The very classes: a subclass may compute something else.
+# Exactly these classes, because a subclass may compute something else.
 _LINEAR = (
     tf.keras.layers.Conv2D,
     tf.keras.layers.DepthwiseConv2D,

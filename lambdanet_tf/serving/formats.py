@@ -1,7 +1,7 @@
 """Files for other runtimes: TFLite and ONNX.
 
-Each maps float32 `images` of one size to float32 `logits` and `probabilities`,
-as the signature `serving_default` does.
+Like the signature `serving_default`, each maps float32 `images` of one size to
+float32 `logits` and `probabilities`.
 """
 
 import warnings
@@ -14,14 +14,14 @@ import tensorflow as tf
 from lambdanet_tf.environment import require
 from lambdanet_tf.serving.inference import Inference
 
-# With a free batch the TFLite converter makes transpositions of more than the
-# six axes that its runtime has, for LambdaResNet-50 among others.
+# If the batch size is unknown, the TFLite converter writes transpositions of
+# more than six axes, for example for LambdaResNet-50. Its runtime has no more.
 _BATCHES = {"tflite": 1, "onnx": None}
 _ONNX_OPSET = 17
 
 
 def convert(name: str, network: Inference) -> bytes:
-    """Returns the file of a format, of `FORMATS`, for a classifier."""
+    """Returns the file of a classifier in a format of `FORMATS`."""
     shape = (_BATCHES[name], *network.image_shape)
     spec = tf.TensorSpec(shape, tf.float32, "images")
 
@@ -51,7 +51,7 @@ def convert(name: str, network: Inference) -> bytes:
 def runner(
     name: str, content: bytes
 ) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
-    """Returns the function from images to outputs by name that a file is."""
+    """Loads a file as a function from images to outputs by name."""
     if name == "onnx":
         runtime = require("onnxruntime", extra="onnx")
         session = runtime.InferenceSession(content)
@@ -60,7 +60,7 @@ def runner(
             zip(names, session.run(names, {"images": images}), strict=True)
         )
     with warnings.catch_warnings():
-        # Its successor `ai_edge_litert` is a package of its own.
+        # Its successor `ai_edge_litert` is a separate package.
         warnings.filterwarnings("ignore", r"\s*Warning: tf.lite.Interpreter")
         interpreter: Any = tf.lite.Interpreter(model_content=content)
     interpreter.allocate_tensors()

@@ -1,8 +1,8 @@
 """The classifier for inference, and the signatures that an export has of it.
 
-Each element of a batch is decoded on its own. If one cannot be decoded, the
-whole request is refused with the indices of the broken elements. The size of
-an image is read from its header before memory is allocated for its pixels.
+Each file of a batch is decoded separately. If one cannot be decoded, the whole
+request fails, and the error lists the indices of corrupt files. We read the
+size of an image from its header before we allocate memory for its pixels.
 """
 
 import dataclasses
@@ -19,40 +19,40 @@ from lambdanet_tf.serving.folding import fold_batch_norm
 from lambdanet_tf.serving.options import ACTIVATIONS
 from lambdanet_tf.serving.options import ExportOptions
 
-# Largest difference to Keras, relative to the largest value of an output, by
-# the narrowest type that a layer computes in: float16 keeps 11 bits of a
+# Largest difference from Keras, relative to the largest value of an output. It
+# depends on the narrowest dtype of the layers: float16 keeps 11 bits of a
 # number, bfloat16 8.
 TOLERANCE = 1e-4
 TOLERANCES = {"bfloat16": 5e-2, "float16": 1e-2}
-# Images of one request that are decoded at the same time.
+# Number of images of a request that are decoded in parallel.
 _PARALLEL = 4
 
 
 class Inference:
-    """A trained classifier without anything that only training needs.
+    """A trained classifier without the parts that only training needs.
 
     Batch normalization is folded into the layers before it. Call it with
-    images, float32 `(batch, height, width, channels)` in [0, 255]; it returns
+    images, float32 `(batch, height, width, channels)` in [0, 255]. It returns
     `features` `(batch, units)`, the inputs of the last layer, and `logits`
     `(batch, outputs)`, both float32.
 
     Args:
         model: a functional `tf.keras.Model` that ends in a `Dense` layer.
-        options: of the export; None for the defaults.
+        options: the export options; None for the defaults.
 
     Attributes:
         model: the Keras model.
-        options: with the activation of this classifier.
+        options: the options, with the activation of this classifier.
         labels: a name for each class.
         image_shape: (height, width, channels) of decoded images.
         crop: the evaluation preprocessing of encoded images.
         spec: the `tf.TensorSpec` of `images`.
         weights: the variables that inference reads.
-        tolerance: largest difference to Keras that rounding explains.
+        tolerance: largest difference from Keras that rounding explains.
 
     Raises:
-        ValueError: if the model is no such classifier, or an option does not
-            fit it.
+        ValueError: if the model is not such a classifier, or if an option does
+            not fit it.
     """
 
     def __init__(
@@ -91,13 +91,13 @@ class Inference:
     def compute(
         self, images: tf.Tensor, device: str | None = None
     ) -> dict[str, tf.Tensor]:
-        """Computes the same as a plain function, planned for a device."""
+        """Computes the same outputs, planned for a device."""
         with ops.planning_for(device or self.options.device):
             outputs = self._network(images, training=False)
         return {name: tf.cast(x, tf.float32) for name, x in outputs.items()}
 
     def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
-        """Returns the probabilities of logits `(batch, outputs)`."""
+        """Converts logits `(batch, outputs)` to probabilities."""
         if self.options.activation == "sigmoid":
             return tf.sigmoid(logits)
         return tf.nn.softmax(logits)
@@ -122,7 +122,7 @@ class Inference:
 
 
 def scores_of(probabilities: np.ndarray) -> np.ndarray:
-    """Returns the score of each class; one output is that of class 1."""
+    """Returns the score of each class; a single output scores class 1."""
     if probabilities.shape[-1] > 1:
         return probabilities
     return np.concatenate([1.0 - probabilities, probabilities], axis=-1)
@@ -141,10 +141,10 @@ def _last_layer(model):
     ):
         return head
     raise UserError(
-        "`model` must classify images: one input (batch, height, width, "
-        "channels) of 1 or 3 channels, and a Dense layer at the end. "
-        f"Received: {model.name!r}, whose inputs are {model.inputs} and whose "
-        f"last layer is {head.name!r}. Export any other model by Keras' own "
+        "`model` must classify images: it needs one input (batch, height, "
+        "width, channels) with 1 or 3 channels, and a Dense layer at the end. "
+        f"Received: {model.name!r} with the inputs {model.inputs} and the last "
+        f"layer {head.name!r}. To export any other model, use Keras' own "
         "`model.export(folder)`."
     )
 
@@ -157,22 +157,22 @@ def _image_size(model, wanted):
         any(x not in (None, y) for x, y in zip(own, size, strict=True))
     ):
         raise UserError(
-            "`image_size` must be that of the model, and be given for a model "
-            "of any image size: (height, width) of decoded images. Received: "
-            f"{wanted} for a model of images {own}."
+            "`image_size` must be the (height, width) of the model's images. "
+            "Set it if the model takes images of any size. Received: "
+            f"{wanted} for a model with images of size {own}."
         )
     names = [layer.name for layer in model.layers]
     if model.name in models.names() and PREPROCESSING not in names:
         raise UserError(
-            "`model` must read images in [0, 255]. Received: "
+            "`model` must take images in [0, 255]. Received: "
             f"{model.name!r}, built with include_preprocessing=False. Build "
-            "it with preprocessing, and give it the weights of this one."
+            "it with preprocessing, and load the same weights."
         )
     return size
 
 
 def _activation(head, wanted):
-    """Returns the activation of a last layer, or the one that was given."""
+    """Returns the activation of the last layer, or `wanted` for logits."""
     own = {getattr(tf.keras.activations, name): name for name in ACTIVATIONS}
     found = own.get(head.activation)
     if head.activation is tf.keras.activations.linear:
@@ -180,23 +180,23 @@ def _activation(head, wanted):
     is_constant = found == "softmax" and head.units == 1
     if found is None or wanted not in (None, found) or is_constant:
         raise UserError(
-            "`activation` must be that of the model's last layer, 'softmax' "
-            "or 'sigmoid' ('sigmoid' for one output), and be given for a model "
-            "of logits: what makes probabilities of them. Received: "
-            f"activation={wanted!r} for "
-            f"{head.name!r} with {head.activation.__name__!r}."
+            "`activation` must be 'softmax' or 'sigmoid' ('sigmoid' for one "
+            "output), as in the model's last layer. Set it if the model "
+            "returns logits. Received: "
+            f"activation={wanted!r} for the "
+            f"layer {head.name!r} with {head.activation.__name__!r}."
         )
     return found
 
 
 def _labels(labels, num_outputs):
-    """Returns a name for each class; a network of one output has two."""
+    """Returns a name for each class; a network with one output has two."""
     num_classes = max(num_outputs, 2)
     if labels is None:
         return tuple(map(str, range(num_classes)))
     if len(labels) != num_classes:
         raise UserError(
-            f"`labels` must hold {num_classes} names, one for each class "
+            f"`labels` must contain {num_classes} names, one for each class "
             f"of the model. Received: {len(labels)} names."
         )
     return labels
@@ -211,9 +211,9 @@ def save_signatures(folder: str, network: Inference) -> None:
     It has the variables that inference reads, and no Keras object, so it loads
     where Keras is not installed.
 
-    A signature that is added here needs its inputs in `verify.requests_of`,
-    what Keras computes for them in `verify.examples_of`, and a row on the page
-    and in examples/serving/pictures.py.
+    If you add one, add its inputs to `verify.requests_of`, Keras' outputs to
+    `verify.examples_of`, and a row to the page and to
+    examples/serving/pictures.py.
     """
 
     def of_images(images):
@@ -239,17 +239,16 @@ def save_signatures(folder: str, network: Inference) -> None:
     }
     module = tf.Module()
     module.weights = network.weights
-    # Nobody differentiates an export, and TensorFlow cannot save the gradients
-    # of layers where weights are cast before they are used.
+    # An export needs no gradients, and TensorFlow cannot save those of layers
+    # that cast their weights.
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(module, folder, signatures, options)
 
 
 def _scored(network, logits):
-    """Returns what is answered for logits."""
+    """Returns the outputs of a signature, computed from logits."""
     probabilities = network.probabilities(logits)
-    # Classes are those of logits, which differ where probabilities are rounded
-    # to 1.
+    # We rank classes by logits, because several probabilities may round to 1.
     scores, of_classes = probabilities, logits
     if logits.shape[-1] == 1:
         scores = tf.concat([1.0 - scores, scores], axis=-1)
@@ -268,7 +267,7 @@ def _scored(network, logits):
 def _checked(images: tf.Tensor) -> tf.Tensor:
     """Clips images to [0, 255] and rejects NaN, infinity and empty batches."""
     finite = tf.reduce_all(tf.math.is_finite(images), axis=[1, 2, 3])
-    message = "these images hold values that are not finite"
+    message = "these images contain NaN or infinity"
     with tf.control_dependencies(_assertions(finite, message)):
         return tf.clip_by_value(images, 0.0, 255.0)
 
@@ -282,7 +281,7 @@ def decode_batch(
 ) -> tf.Tensor:
     """Decodes JPEG and PNG files `(batch,)` to images of one size.
 
-    An error names the indices of those that cannot be decoded.
+    An error lists the indices of files that cannot be decoded.
     """
     shape = (*crop.size, channels)
 
@@ -307,17 +306,17 @@ def decode_batch(
         ),
         parallel_iterations=_PARALLEL,
     )
-    message = f"these images are no JPEG or PNG of at most {max_pixels} pixels"
+    message = f"these are not JPEG or PNG files of at most {max_pixels} pixels"
     with tf.control_dependencies(_assertions(decoded, message)):
         return tf.identity(images)
 
 
 def _assertions(valid, message):
-    """Returns assertions that a batch has images, and all are valid."""
+    """Returns assertions that a batch has images, and that all are valid."""
     invalid = tf.where(~valid)[:, 0]
     return [
         tf.debugging.Assert(
-            tf.size(valid) > 0, ["the batch must hold at least one image"]
+            tf.size(valid) > 0, ["the batch must have at least one image"]
         ),
         tf.debugging.Assert(
             tf.equal(tf.size(invalid), 0),

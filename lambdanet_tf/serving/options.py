@@ -1,4 +1,4 @@
-"""Options of an export. Nothing here imports TensorFlow."""
+"""Options of an export. This module does not import TensorFlow."""
 
 import dataclasses
 
@@ -23,19 +23,19 @@ class ExportOptions:
     """Options of an export. Each field with a help is a flag of export.py.
 
     Attributes:
-        labels: a name for each class; None for "0", "1", ... A network of
-            one output has two classes: what 0 and what 1 stand for.
-        activation: what makes probabilities of logits: "softmax" of one class
-            among several, "sigmoid" of one output or of several labels at
-            once; None for the network's.
-        image_size: (height, width) of decoded images; None for the model's. A
-            model of any image size needs it.
-        evaluation_crop: side of the central square that is cut from an encoded
-            image, as a fraction of its shorter side; 1 keeps the whole image.
-        image_dtype: "float32", or "bfloat16" if the pixels were rounded to it
-            when the model was evaluated.
-        bits: of the values in files of 16 bits, see `data.EncodedImage`.
-        formats: files for other runtimes, of `FORMATS`.
+        labels: a name for each class; None for "0", "1", ... A network with
+            one output has two classes, for 0 and for 1.
+        activation: the function from logits to probabilities: "softmax" for
+            one class among several, "sigmoid" for one output or for several
+            labels at once; None for the network's.
+        image_size: (height, width) of decoded images; None for the model's. Set
+            it if the model takes images of any size.
+        evaluation_crop: center-crop fraction: the central square's side as a
+            fraction of the shorter side. 1 keeps the whole image.
+        image_dtype: "float32", or "bfloat16" if the evaluation rounded the
+            pixels to it.
+        bits: significant bits in files with 16 bits, see `data.EncodedImage`.
+        formats: files for other runtimes, from `FORMATS`.
 
     Raises:
         ValueError: if a value is not allowed.
@@ -47,20 +47,20 @@ class ExportOptions:
     evaluation_crop: float = 1.0
     image_dtype: str = "float32"
     bits: int = 16
-    top: int = field(5, "number of most likely classes that are named", low=1)
+    top: int = field(5, "number of most likely classes in a response", low=1)
     max_pixels: int = field(
         2**25, "largest height times width of an encoded image", low=1
     )
     implementation: str | None = field(
         None,
-        "algorithm of the lambda layers, of ops.implementations() (planned)",
+        "algorithm of the lambda layers (default: the fastest by estimate)",
         metavar="NAME",
         kind=str,
     )
     device: str = field(
         "cpu",
-        "what the export is planned for and will run on, one of ops.DEVICES; "
-        "on every device it computes the same function",
+        "device to optimize for, one of ops.DEVICES; the export computes the "
+        "same function on every device",
         metavar="NAME",
     )
     formats: tuple[str, ...] = ()

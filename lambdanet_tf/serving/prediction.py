@@ -1,4 +1,4 @@
-"""Predictions of image files by an export, with TensorFlow and Pillow alone."""
+"""Predictions of image files by an export, with TensorFlow and Pillow only."""
 
 import csv
 import io
@@ -18,16 +18,16 @@ from lambdanet_tf.data.images import as_png
 from lambdanet_tf.serving.inference import scores_of
 from lambdanet_tf.serving.versions import read_metadata
 
-_NATIVE = (b"\xff\xd8\xff", b"\x89PNG")  # what the export decodes itself
+_NATIVE = (b"\xff\xd8\xff", b"\x89PNG")  # the export decodes these itself
 
 
 class Prediction(NamedTuple):
     """The most likely classes of an image file.
 
     Attributes:
-        file: its path.
+        file: path of the file.
         classes: names and probabilities, the most likely first.
-        error: why the file cannot be read, or "".
+        error: the reason why the file cannot be read, or "".
     """
 
     file: str
@@ -39,7 +39,7 @@ class Prediction(NamedTuple):
         return f"{self.file}: {', '.join(found)}"
 
     def csv(self) -> str:
-        """Returns the file, each class and its probability as a line of CSV."""
+        """Returns a line of CSV: the file, each class and its probability."""
         stream = io.StringIO()
         cells = [f"{cell}" for pair in self.classes for cell in pair]
         csv.writer(stream, lineterminator="").writerow([self.file, *cells])
@@ -51,15 +51,15 @@ def predict_files(
     files: Iterable[str | os.PathLike[str]],
     top: int = 5,
 ) -> Iterator[Prediction]:
-    """Predicts image files by the signature `serving_bytes` of an export.
+    """Predicts classes of image files, by the signature `serving_bytes`.
 
     Args:
-        folder: the version folder.
+        folder: the version folder of an export.
         files: paths of JPEG, PNG, BMP, GIF, TIFF or WebP files.
-        top: the number of classes to name.
+        top: the number of classes to return.
 
     Yields:
-        A `Prediction` of each file, in their order.
+        A `Prediction` for each file, in the same order.
 
     Raises:
         ValueError: if the folder is not an export of this package.
@@ -78,10 +78,10 @@ def predict_files(
                 encoded = as_png(encoded)
             outputs = serve(tf.constant([encoded]))
         except tf.errors.InvalidArgumentError:
-            error = f"no image of at most {max_pixels:,} pixels"
+            error = f"not an image, or more than {max_pixels:,} pixels"
             yield Prediction(file, error=error)
             continue
-        except Exception as error:  # Pillow has one of its own for each fault.
+        except Exception as error:  # Pillow raises many types.
             yield Prediction(file, error=f"{getattr(error, 'message', error)}")
             continue
         [scores] = scores_of(outputs["probabilities"].numpy())
@@ -92,7 +92,7 @@ def predict_files(
 
 @users_input()
 def image_files(paths: Iterable[str]) -> list[str]:
-    """Returns paths of files, with folders replaced by the images below."""
+    """Returns paths of files, and replaces folders by the images in them."""
     return [
         file
         for path in paths

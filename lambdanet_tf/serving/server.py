@@ -1,7 +1,7 @@
-"""A server for trials: TF Serving's REST interface to exports, on loopback.
+"""A local server for trials, with TF Serving's REST API for exports.
 
-Models run in the session that TF Serving uses. There is no batching, versions
-are loaded once, and Python stands between the network and the model.
+Models run in the session that TF Serving uses. The server is slower, because
+it does not batch and runs in Python, and it loads versions only once.
 """
 
 import base64
@@ -45,13 +45,13 @@ def serve(folder: str | os.PathLike, port: int) -> None:
     except (OSError, OverflowError) as error:
         raise UserError(f"Cannot serve on port {port}: {error}.") from error
     address = f"http://localhost:{server.server_port}/v1/models/{name}"
-    print(f"Serving {folder} at {address}:predict; Ctrl-C ends.", flush=True)
+    print(f"Serving {folder} at {address}:predict (Ctrl-C stops)", flush=True)
     server.serve_forever()
 
 
 @contextlib.contextmanager
 def _no_log():
-    """Keeps lines of TensorFlow's C++ from the console that no level does."""
+    """Hides console lines of TensorFlow's C++ code that no level hides."""
     kept = os.dup(2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     try:
@@ -61,13 +61,13 @@ def _no_log():
 
 
 def server_of(models: Models, port: int) -> http.server.ThreadingHTTPServer:
-    """Returns a server of models; it has its port as `server_port`."""
+    """Returns a server of models; its `server_port` is the port."""
     handler = functools.partial(_Handler, models)
     return http.server.ThreadingHTTPServer((HOST, port), handler)
 
 
 def versions_of(models: Models, name: str, key: str | None = None) -> list[str]:
-    """Returns the versions of a model, the newest first, or the one asked for.
+    """Returns the requested version of a model, or all, the newest first.
 
     Raises:
         LookupError: if there is none.
@@ -94,7 +94,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         except tf.errors.InvalidArgumentError as error:
             text = error.message.removeprefix("Graph execution error:\n\n")
             status, fields = 400, {"error": text}
-        except Exception as error:  # A server outlives every request.
+        except Exception as error:  # No request may stop the server.
             status, text = 500, f"{error}"
             if type(error) is LookupError:
                 status = 404

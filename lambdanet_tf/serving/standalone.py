@@ -1,10 +1,10 @@
-"""Runs a SavedModel in a process with TensorFlow alone, as TF Serving loads it.
+"""Runs a SavedModel in a process with TensorFlow only, as TF Serving loads it.
 
     python standalone.py MODEL_FOLDER < CALLS > OUTPUTS
 
-The process makes the import of Keras and of this package impossible before it
-imports TensorFlow, loads the tag `serve`, and runs each call: a signature and
-its inputs by name. It reads and writes pickles.
+The process blocks the import of Keras and of this package before it imports
+TensorFlow. It loads the tag `serve`, and runs each call: a signature and its
+inputs by name. It reads and writes pickles.
 """
 
 import importlib
@@ -32,7 +32,7 @@ class DoesNotRun(RuntimeError):
 def run_standalone(
     folder: str | os.PathLike, calls: Sequence[Call]
 ) -> list[dict[str, Any]]:
-    """Runs signatures of an export in a process with TensorFlow alone.
+    """Runs signatures of an export in a process with TensorFlow only.
 
     Returns the outputs of each call by name, or raises `DoesNotRun`.
     """
@@ -45,16 +45,16 @@ def run_standalone(
     )
     if finished.returncode:
         raise DoesNotRun(
-            f"{folder} does not run in a process with TensorFlow alone:\n"
+            f"{folder} does not run in a process with TensorFlow only:\n"
             + finished.stderr[-2000:].decode(errors="replace")
         )
     return pickle.loads(finished.stdout)
 
 
 class Session:
-    """A SavedModel in a session of TensorFlow 1, as TF Serving runs it.
+    """A SavedModel in a TensorFlow 1 session, as TF Serving runs it.
 
-    `signatures` holds each `SignatureDef` by name.
+    `signatures` has each `SignatureDef` by name.
     """
 
     def __init__(self, tf: ModuleType, folder: str | os.PathLike):
@@ -68,7 +68,7 @@ class Session:
         self.signatures = {
             name: signature
             for name, signature in loaded.signature_def.items()
-            if not name.startswith("__")  # TensorFlow's own.
+            if not name.startswith("__")  # TensorFlow's own
         }
 
     def run(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,10 +81,10 @@ class Session:
 
 
 def _main(folder):
-    blocked: dict = dict.fromkeys(BLOCKED)  # None: cannot be imported
+    blocked: dict = dict.fromkeys(BLOCKED)  # None blocks an import
     sys.modules.update(blocked)
     calls = pickle.load(sys.stdin.buffer)
-    # What else is printed must not come between the bytes of the outputs.
+    # Other prints must not mix with the bytes of the outputs.
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     session = Session(importlib.import_module("tensorflow"), folder)
@@ -93,5 +93,5 @@ def _main(folder):
 
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # this script's folder is the inside of a package
+    sys.path.pop(0)  # this script's folder, which is part of a package
     _main(sys.argv[1])

@@ -1,9 +1,10 @@
-"""Verifies an export: TensorFlow alone computes what Keras computed.
+"""Verifies that an export without Keras computes the outputs of Keras.
 
-An export keeps examples with the outputs of Keras, and warm-up requests. TF
-Serving replays `assets.extra/tf_serving_warmup_requests`, a TFRecord file of
-`PredictionLog`, when it loads a version: the first request of a session builds
-its executor and would otherwise be slow.
+An export contains examples with the outputs of Keras, and warm-up requests.
+When TF Serving loads a version, it replays
+`assets.extra/tf_serving_warmup_requests`, a TFRecord file of `PredictionLog`.
+Otherwise the first request of a session would be slow, because it builds the
+executor.
 """
 
 import dataclasses
@@ -35,17 +36,17 @@ BATCH_SIZES = (1, 8, 32)
 
 _NUM_NOISE = 3
 _GRAY = 127
-_API = "tensorflow_serving"  # which the extra `serving` installs
+_API = "tensorflow_serving"  # installed by the extra `serving`
 
 
 def examples_of(
     network: Inference, examples: tuple[Any, Any] | None
 ) -> dict[str, np.ndarray]:
-    """Returns examples, and what each signature must answer for them.
+    """Returns examples, and the outputs that each signature must compute.
 
     Returns:
-        `images`, uint8; `labels`, empty for noise; and what the Keras model
-        computes for them, as `serving_default/logits`.
+        `images`, uint8; `labels`, empty for noise; and the outputs of the Keras
+        model, under names such as `serving_default/logits`.
     """
     if examples is None:
         shape = (_NUM_NOISE, *network.image_shape)
@@ -69,7 +70,7 @@ def examples_of(
 
 
 def _classes(network, outputs):
-    """Returns classes and names by scores; -1 and "" where rounding decides."""
+    """Returns the classes and their names; -1 and "" if rounding decides."""
     scores = scores_of(outputs["probabilities"])
     order = np.argsort(-scores, axis=-1, kind="stable")
     best = np.take_along_axis(scores, order, axis=-1)
@@ -126,7 +127,7 @@ def write_warmup(folder: str, name: str, image_shape: tuple[int, ...]) -> None:
 
 
 def _tensor_proto(array):
-    """Returns a `TensorProto`; of equal numbers it holds one."""
+    """Returns a `TensorProto`; for a constant array, it stores one number."""
     if array.dtype == np.float32:
         return tf.make_tensor_proto(array.flat[0], tf.float32, array.shape)
     return tf.make_tensor_proto(array)
@@ -137,10 +138,10 @@ class SignatureResult:
     """Comparison of a signature or a format with Keras.
 
     Attributes:
-        signature: its name, or that of the format.
-        difference: the largest one, relative to the largest value of an output;
-            of classes and their names the share that differs.
-        agrees: whether it is within the tolerance.
+        signature: name of the signature or format.
+        difference: the largest difference, relative to the largest value of an
+            output; for classes and names, the fraction that differs.
+        agrees: whether the difference is within the tolerance.
     """
 
     signature: str
@@ -150,10 +151,10 @@ class SignatureResult:
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """Results of a verification; `str` of it is a report.
+    """Results of a verification; print it for a report.
 
     Attributes:
-        images: how many were compared.
+        images: number of images compared.
         signatures: a result for each signature and format.
     """
 
@@ -167,8 +168,8 @@ class Verification:
 
     def __str__(self):
         lines = [
-            f"{self.images} images through Keras, and through the export in a "
-            "process with\nTensorFlow alone:\n"
+            f"Compared {self.images} images in Keras and in the export, in a "
+            "process with\nTensorFlow only. Largest relative difference:\n"
         ]
         lines += [
             f"{result.signature:16}{result.difference:9.1e}  "
@@ -179,16 +180,16 @@ class Verification:
 
 
 def verify_export(folder: str | os.PathLike) -> Verification:
-    """Compares an export with what its Keras model computed for its examples.
+    """Compares an export with the outputs of its Keras model on examples.
 
-    Signatures run in a process with TensorFlow alone.
+    Signatures run in a process with TensorFlow only.
 
     Args:
-        folder: the version folder, which holds all that this needs.
+        folder: the version folder, which contains the examples.
 
     Raises:
         ValueError: if the folder is not an export of this package.
-        RuntimeError: if the export does not load or a request fails.
+        RuntimeError: if the export does not load, or if a request fails.
 
     Examples:
         >>> verify_export("exported/LambdaResNetSmall/1").agrees
@@ -211,7 +212,7 @@ def verify_export(folder: str | os.PathLike) -> Verification:
 
 def _compared(name, signature, outputs, arrays, tolerance):
     """Compares the outputs of a signature or a format, by name."""
-    # `max` would pass over NaN.
+    # Python's `max` would ignore NaN.
     difference = np.max(
         [_difference(x, arrays[f"{signature}/{k}"]) for k, x in outputs.items()]
     )

@@ -1,10 +1,10 @@
-"""Version folders: `<destination>/<name>/<integer>`, complete or absent.
+"""Version folders, `<destination>/<name>/<integer>`, written atomically.
 
-A server that watches `<destination>/<name>` loads every folder whose name is
-an integer, the moment it appears. So a version is written into a folder of
-another name, and renamed when it is complete. The lock of a model's folder ends
-with its process, whatever happens to it: the next export removes what a killed
-one left. In a store such as gs://, TensorFlow writes file by file.
+A server that watches `<destination>/<name>` immediately loads every new folder
+whose name is an integer. So we write a version into a folder of another name,
+and rename it when it is complete. A process holds the lock of a model's folder
+until it ends, so the next export can remove what a killed one left. In a store
+such as gs://, TensorFlow writes file by file.
 """
 
 import contextlib
@@ -32,21 +32,21 @@ METADATA_FILE = "assets.extra/export.json"
 # A local path, or the address of a folder in a store.
 Folder = pathlib.Path | str
 
-_LARGEST = 2**63 - 1  # What a server reads a version into.
+_LARGEST = 2**63 - 1  # A server reads a version as int64.
 _UNFINISHED = "unfinished-"
 
 
 def list_versions(folder: str | os.PathLike) -> list[int]:
-    """Returns the versions in the folder of a model, ascending."""
+    """Returns the sorted versions in the folder of a model."""
     names = map(os.path.basename, matching(os.fspath(folder), "*"))
     return sorted(int(name) for name in names if name.isdecimal())
 
 
 def newest_export(folder: str | os.PathLike) -> Folder:
-    """Returns the version folder that was written last.
+    """Returns the newest version folder.
 
     Args:
-        folder: one, the folder of a model, or that of all models.
+        folder: a version folder, the folder of a model, or that of all models.
 
     Raises:
         ValueError: if there is none.
@@ -59,12 +59,12 @@ def newest_export(folder: str | os.PathLike) -> Folder:
     written = {
         tf.io.gfile.stat(file).mtime_nsec: version
         for file, version in zip(files, found, strict=True)
-        if tf.io.gfile.exists(file)  # Keras writes none.
+        if tf.io.gfile.exists(file)  # Exports by Keras have none.
     }
     if not written:
         raise UserError(
-            f"`folder` must be an export, or hold one. Received {top}, which "
-            f"has no {METADATA_FILE}. Export a run with `python export.py`."
+            f"`folder` must be an export, or contain one. Received: {top}, "
+            f"without {METADATA_FILE}. Export a run with `python export.py`."
         )
     return _folder(written[max(written)])
 
@@ -77,7 +77,7 @@ def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
         folder: the version folder of an export.
 
     Raises:
-        ValueError: if it is not a version folder that this package wrote.
+        ValueError: if it is not an export of this package.
     """
     return json.loads(read_text(os.path.join(folder, METADATA_FILE)))
 
@@ -96,15 +96,15 @@ def write_version(
     version: int | None,
     write: Callable[[str], None],
 ) -> Folder:
-    """Writes a version folder, complete or not at all on a local disk.
+    """Writes a version folder, atomically on a local disk.
 
-    A version that exists is never touched; without one given it is the one
-    after the highest. One process at a time exports a model. `write` writes
-    everything into the folder that it is given.
+    It never changes an existing version; None stands for the next one. One
+    process at a time can export a model. `write` is a function of the folder
+    that writes all files.
     """
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII):
         raise UserError(
-            "`name` must be made of letters, digits, '.', '_' and '-', and "
+            "`name` must consist of letters, digits, '.', '_' and '-', and "
             f"begin with a letter or a digit. Received: name={name!r}."
         )
     place = os.path.join(destination, name)
@@ -122,9 +122,9 @@ def write_version(
 
 @contextlib.contextmanager
 def _unfinished(place) -> Iterator[str]:
-    """Yields a new folder in a model's folder; removes both if they are empty.
+    """Yields a new folder in a model's folder; removes both if empty.
 
-    What exports left that were killed is removed, and named.
+    It also removes and prints the folders that killed exports left.
     """
     os.makedirs(place, exist_ok=True)
     with contextlib.ExitStack() as stack:
@@ -132,7 +132,7 @@ def _unfinished(place) -> Iterator[str]:
         stack.enter_context(locked(place))
         for folder in matching(place, f"{_UNFINISHED}*"):
             shutil.rmtree(folder)
-            print(f"Removed {folder}, which a killed export left.")
+            print(f"Removed {folder}, left by an export that was killed.")
         new = os.path.join(place, _UNFINISHED + uuid.uuid4().hex[:8])
         os.mkdir(new)
         stack.callback(shutil.rmtree, new, ignore_errors=True)
@@ -145,14 +145,14 @@ def _remove_if_empty(folder):
 
 
 def _free_folder(place, version):
-    """Returns the path of a version that is not there."""
+    """Returns the path of a new version."""
     taken = list_versions(place)
     if version is None:
         version = max(taken, default=0) + 1
     elif version in taken or not 1 <= version <= _LARGEST:
         raise UserError(
             f"`version` must be new, and from 1 to {_LARGEST}. Received: "
-            f"version={version!r}; {place} holds {taken}."
+            f"version={version!r}. {place} already has {taken}."
         )
     return os.path.join(place, str(version))
 

@@ -10,7 +10,7 @@ IMAGENET_MEAN = (123.675, 116.28, 103.53)
 IMAGENET_STD = (58.395, 57.12, 57.375)
 
 # Attributes that lambda layers take under the same names. `garden.LambdaResNet`
-# has them as fields, too. If one changes the shape of a table, it belongs into
+# has them as fields, too. If one changes the shape of a table, add it to
 # `position_embedding` of models/resnet.py.
 LAMBDA_ARGUMENTS = (
     *("num_heads", "key_dim", "intra_depth", "scope"),

@@ -1,6 +1,6 @@
-"""Training: recipes, Keras' optimizers, runs that resume where they stopped.
+"""Training: recipes, Keras' optimizers, and runs that can resume.
 
-`lambdanet_tf.training.loop` has a run from front to back.
+`lambdanet_tf.training.loop` shows a run from beginning to end.
 """
 
 from lambdanet_tf import lazy

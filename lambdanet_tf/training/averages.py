@@ -1,7 +1,7 @@
 """Moving averages of the weights and the batch statistics of a model.
 
-The averages in Keras' own optimizers leave out the statistics of batch
-normalization, have no warm-up, and start differently in Keras 2 and Keras 3.
+Keras' own optimizers do not average the statistics of batch normalization, have
+no warm-up of averages, and start differently in Keras 2 and Keras 3.
 """
 
 import contextlib
@@ -22,19 +22,19 @@ class Averages:
         a <- d a + (1 - d) w,    d = min(decay, (1 + t) / (10 + t))
 
     The statistics of batch normalization are averaged like the weights; if each
-    replica has its own, those of the first. Averages are float32 at least: a
-    small step would be lost in float16 or bfloat16. Create the averages in the
-    scope of the model's strategy.
+    replica has its own, those of the first count. Averages are float32 or
+    wider, because half precisions would lose small steps. Create the averages
+    in the scope of the model's strategy.
 
     Args:
-        model: built.
-        decay: the paper's recipes use 0.9999; 0 keeps no averages, and
-            updating and swapping then do nothing.
+        model: a built model.
+        decay: the paper's recipes use 0.9999. With 0 there are no averages, and
+            updating and swapping do nothing.
 
     Attributes:
-        weights: list of the `tf.Variable` that are averaged.
+        weights: list of `tf.Variable`, the averaged weights.
         variables: list of `tf.Variable`, their averages.
-        is_swapped: whether the model has the averages in place of its weights.
+        is_swapped: whether the averages currently replace the model's weights.
 
     Examples:
         >>> model = tf.keras.Sequential(
@@ -64,14 +64,14 @@ class Averages:
         self.is_swapped = False
 
     def update(self, updates: tf.Tensor | int) -> None:
-        """Moves the averages, in each replica, after t updates."""
+        """Updates the averages, in each replica, after `updates` steps."""
         updates = tf.cast(updates, tf.float32)
         decay = tf.minimum(self._decay, (1.0 + updates) / (10.0 + updates))
         context = tf.distribute.get_replica_context()
         context.merge_call(self._move, args=(1.0 - decay,))
 
     def _move(self, strategy, rate):
-        """Moves the copy of every replica; runs once for all replicas."""
+        """Updates the copies of all replicas; runs once for all of them."""
 
         def move(average, value, rate):
             rate = tf.cast(rate, average.dtype)
@@ -84,7 +84,7 @@ class Averages:
             )
 
     def swap(self) -> None:
-        """Exchanges the weights and their averages; not inside a replica."""
+        """Swaps the weights and their averages, outside of replicas."""
         values = self._trained if self.is_swapped else self.variables
         self.is_swapped = not self.is_swapped
         kept = self.weights if self.is_swapped else ()
@@ -94,7 +94,7 @@ class Averages:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """Puts the averages in place of the weights; a context manager."""
+        """Replaces the weights by the averages within a context."""
         self.swap()
         try:
             yield
@@ -103,11 +103,11 @@ class Averages:
 
 
 class UseAverages(tf.keras.callbacks.Callback):
-    """Averages weights and statistics in `model.fit` and evaluates them.
+    """Averages weights and statistics in `model.fit`, and evaluates them.
 
-    For any optimizer of Keras. The averages move after each batch. They take
-    the place of the weights during validation, for callbacks further down the
-    list at the end of each epoch, and for good when the training ends:
+    It works with any Keras optimizer, and updates the averages after each
+    batch. The averages replace the weights during validation, for later
+    callbacks in the list at the end of each epoch, and after the training:
 
         model.fit(..., validation_data=..., callbacks=[
             tf.keras.callbacks.BackupAndRestore("backup"),  # trained weights
@@ -115,10 +115,10 @@ class UseAverages(tf.keras.callbacks.Callback):
             tf.keras.callbacks.ModelCheckpoint("best.keras", ...),  # averages
         ])
 
-    Each `fit` begins its averages from the weights that the model has then.
+    Each call of `fit` starts its averages from the current weights.
 
     Args:
-        decay: of `Averages`.
+        decay: as in `Averages`.
     """
 
     def __init__(self, decay: float = 0.9999):
@@ -164,6 +164,6 @@ class UseAverages(tf.keras.callbacks.Callback):
         self._update = update
 
     def _put(self, averages):
-        """Gives the model the averages, or the trained weights."""
+        """Sets the model's weights to the averages or the trained weights."""
         if self._averages and self._averages.is_swapped != averages:
             self._averages.swap()

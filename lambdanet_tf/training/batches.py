@@ -1,4 +1,4 @@
-"""The batches of a recipe: endless for training, each image once otherwise."""
+"""The batches of a recipe: endless for training, else each image once."""
 
 import dataclasses
 import itertools
@@ -24,22 +24,23 @@ _MAX_SEED = 2**31 - 1
 class InputPipeline:
     """The batches of a recipe, for all replicas of a strategy.
 
-    Labels are one-hot: float32 `(batch, classes)`. With pseudo-labels some
-    images of each training batch are pseudo-labelled, and their labels are the
-    probabilities of the teacher; an epoch is a pass over the labelled images.
+    Labels are one-hot: float32 `(batch, classes)`. If the recipe has
+    pseudo-labels, some images of each training batch are pseudo-labelled, with
+    the teacher's probabilities as labels. An epoch is a pass over the labelled
+    images.
 
-    Training batches are a function of the recipe's seed: they can begin at any
-    step and repeat exactly, whatever the number of threads. (Two exceptions:
-    corrupt images shift what follows them, and RandAugment draws from a
-    generator of its own.)
+    The recipe's seed determines the training batches. They can begin at any
+    step and repeat exactly, with any number of threads. There are two
+    exceptions: corrupt images shift the images after them, and RandAugment has
+    its own generator.
 
     Args:
-        recipe: sizes, augmentation, seed; also an attribute.
+        recipe: sizes, augmentation and seed; also an attribute.
         images: the image set; also an attribute.
         strategy: None for the current one; also an attribute.
 
     Attributes:
-        steps_per_epoch: whole batches of the labelled training images.
+        steps_per_epoch: number of full batches of labelled training images.
 
     Examples:
         >>> pipeline = InputPipeline(
@@ -62,7 +63,7 @@ class InputPipeline:
         self._evaluations = {}
         replicas = self.strategy.num_replicas_in_sync
         size, rest = divmod(recipe.batch_size, replicas)
-        # Sources of a replica's batch, with the number of images and the seed.
+        # The sources of a replica's batch, each with its size and seed.
         self._trained_on = [(images.train, size, recipe.seed)]
         if recipe.pseudo_labels:
             self._add_pseudo_labels()
@@ -70,22 +71,22 @@ class InputPipeline:
         self.steps_per_epoch = images.train.num_images // max(labelled, 1)
         if rest or not self.steps_per_epoch:
             raise ValueError(
-                "`batch_size` must be divisible by the number of replicas and "
-                "not be larger than the training set. Received: "
+                "`batch_size` must be divisible by the number of replicas, and "
+                "not larger than the training set. Received: "
                 f"{recipe.batch_size} for {replicas} replicas and "
                 f"{images.train.num_images} images."
             )
         require_readable(images)
 
     def _add_pseudo_labels(self):
-        """Makes some images of each batch those that a teacher has labelled."""
+        """Fills a part of each batch with pseudo-labelled images."""
         recipe, images = self.recipe, self.images
         ((train, size, seed),) = self._trained_on
         labelled = round(size / (1.0 + recipe.pseudo_label_ratio))
         if not 0 < labelled < size:
             raise ValueError(
-                "`pseudo_label_ratio` must leave both kinds of images in the "
-                "batch of a replica. Received: "
+                "`pseudo_label_ratio` must leave labelled and pseudo-labelled "
+                "images in the batch of a replica. Received: "
                 f"{recipe.pseudo_label_ratio} for {size} images."
             )
         source = data.read_pseudo_labels(
@@ -100,7 +101,7 @@ class InputPipeline:
         self.images = dataclasses.replace(images, notes=(*images.notes, note))
 
     def training(self, step: int = 0) -> tf.distribute.DistributedDataset:
-        """Returns the endless batches, (images, labels), from a step on."""
+        """Returns endless batches, (images, labels), from a step on."""
         batches = self.strategy.distribute_datasets_from_function(
             lambda context: self.training_batches(step, _shard(context))
         )
@@ -111,7 +112,7 @@ class InputPipeline:
     def training_batches(
         self, step: int = 0, shard: data.Shard | None = None
     ) -> tf.data.Dataset:
-        """Returns the endless batches of a replica, of one of the shards."""
+        """Returns endless batches of a replica, for one shard."""
         first = step * self.strategy.num_replicas_in_sync
 
         def part(source, size, seed):
@@ -136,9 +137,9 @@ class InputPipeline:
     ) -> tf.distribute.DistributedDataset:
         """Returns each image of a source once.
 
-        Elements are (images, labels, weights, positions in `source.scan`). The
-        last batches are padded with images of weight 0: every replica takes as
-        many steps.
+        Elements are (images, labels, weights, positions in `source.scan`).
+        Images with weight 0 pad the last batches, so that all replicas take the
+        same number of steps.
         """
         if source not in self._evaluations:
             self._evaluations[source] = (
@@ -164,14 +165,14 @@ class InputPipeline:
         )
 
     def scan(self, source: data.Source) -> tf.data.Dataset:
-        """Returns each image of a source once, as Keras' `evaluate` takes them.
+        """Returns each image of a source once, for Keras' `evaluate`.
 
-        Elements are (images, labels), on no device. Replicas share a batch
-        equally, but for the last one, of which each has an image. (In those
-        of `evaluation`, Keras would divide the loss by the padding, too.)
+        Elements are (images, labels). Replicas share each batch equally except
+        the last, of which each gets at least one image. (In `evaluation`, Keras
+        would also divide the loss by the padding.)
 
-        The dataset says how many batches there are if no image is corrupt,
-        without which Keras 3 warns after each evaluation.
+        The dataset has the number of batches without corrupt images.
+        Otherwise Keras 3 would warn after each evaluation.
         """
         size = min(self.recipe.batch_size, _MAX_EVALUATION_BATCH)
         number, replicas = source.num_images, self.strategy.num_replicas_in_sync
@@ -179,7 +180,7 @@ class InputPipeline:
         fitting = (x for x in sizes if not 0 < number % x < replicas)
         size = min(fitting, key=lambda x: abs(x - size), default=size)
         examples = self._evaluated(source).map(lambda x, y, *_: (x, y))
-        # Of what follows TensorFlow cannot know that it is empty.
+        # TensorFlow cannot know that this dataset is empty.
         nothing = _zeros(examples).filter(lambda *example: False).repeat()
         filled = examples.concatenate(nothing).take(number)
         return filled.batch(size).prefetch(tf.data.AUTOTUNE)
@@ -193,26 +194,26 @@ class InputPipeline:
         return source.examples(source.scan(shard), prepare)
 
     def _pair(self, pixels, label):
-        """Returns an input of the network and probabilities of the classes."""
+        """Returns an input of the network, and class probabilities."""
         shape = (*self._crop.size, self.images.channels)
-        if label.shape.rank == 0:  # No teacher gave it.
+        if label.shape.rank == 0:  # It is not from a teacher.
             label = tf.one_hot(label, len(self.images.classes))
         return tf.cast(tf.ensure_shape(pixels, shape), self._crop.dtype), label
 
 
 def _refuse_class_weight(function):
     raise ValueError(
-        "`class_weight` of `model.fit` is for one device. With several "
-        "replicas, weigh the classes in the loss."
+        "`class_weight` of `model.fit` works on one device only. With several "
+        "replicas, weight the classes in the loss."
     )
 
 
 def augmentation(
     recipe: Recipe,
 ) -> Callable[[Image, tf.Tensor], tf.Tensor]:
-    """Returns the augmentation of a recipe: image, seed -> pixels."""
+    """Returns the augmentation of a recipe: from image and seed to pixels."""
     size = recipe.image_size
-    if recipe.randaugment_layers:  # In a graph the error would be a traceback.
+    if recipe.randaugment_layers:  # In a graph, the error would be unreadable.
         require("official.vision.ops.augment", extra="garden")
 
     def augmented(image, seed):
@@ -241,7 +242,7 @@ def augmentation(
 
 
 def evaluation_crop(recipe: Recipe) -> data.EvaluationCrop:
-    """Returns the evaluation preprocessing of a recipe: image -> pixels."""
+    """Returns the evaluation preprocessing of a recipe."""
     return data.EvaluationCrop(
         (recipe.image_size, recipe.image_size),
         recipe.evaluation_crop,
@@ -250,7 +251,7 @@ def evaluation_crop(recipe: Recipe) -> data.EvaluationCrop:
 
 
 def _zeros(examples):
-    """Returns a dataset of one example of zeros, weight and all."""
+    """Returns a dataset of one example of zeros, also with weight 0."""
     specs = examples.element_spec
     return tf.data.Dataset.from_tensors(
         tuple(tf.zeros(spec.shape, spec.dtype) for spec in specs)

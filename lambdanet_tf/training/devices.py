@@ -1,4 +1,4 @@
-"""Devices: the strategy of a run, and losing one of them."""
+"""Devices: the strategy of a run, and what happens if one is lost."""
 
 import contextlib
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from lambdanet_tf.training.options import number_of_workers
 from lambdanet_tf.training.options import strategy_kind
 
 _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
-# A worker that waits for one that is gone gets one of these, too.
+# A worker that waits for a lost one may also get one of these.
 _LOST_WORKER = (
     *_LOST,
     tf.errors.CancelledError,
@@ -32,8 +32,8 @@ def create_strategy(
 ) -> tf.distribute.Strategy:
     """Creates the distribution strategy of a run.
 
-    Call it before anything else is computed: TensorFlow connects to a cluster
-    only at the start of a process.
+    Call it before any other computation, because TensorFlow connects to a
+    cluster only at the start of a process.
     """
     kind = strategy_kind(options)
     if kind == "auto":
@@ -41,19 +41,19 @@ def create_strategy(
         kind = "mirrored" if several else "default"
     if kind in ON_TF_KERAS and KERAS_3:
         raise UserError(
-            f"The strategy {kind} trains on tf_keras: set the environment "
-            "variable TF_USE_LEGACY_KERAS=1 before TensorFlow is imported."
+            f"The strategy {kind} needs tf_keras: set the environment variable "
+            "TF_USE_LEGACY_KERAS=1 before you import TensorFlow."
         )
     if options.jit_compile and kind != "default":
         raise UserError(
-            "`jit_compile` is for one device. On a TPU everything is compiled "
-            f"without it. Received: strategy {kind}."
+            "`jit_compile` works on one device only. (On a TPU, TensorFlow "
+            f"always compiles.) Received: the strategy {kind}."
         )
     if (workers := number_of_workers()) > 1:
         if not options.run_dir:
-            raise UserError("Several workers need one folder: --run-dir.")
-        chief = "which is this one" if is_chief() else "which is another one"
-        print_fn(f"Waiting for {workers} workers. The chief prints, {chief}.")
+            raise UserError("Several workers need a common --run-dir.")
+        chief = "This worker" if is_chief() else "Another worker, the chief,"
+        print_fn(f"Waiting for {workers} workers. {chief} prints the progress.")
     if kind == "tpu":
         return _tpu_strategy(options.tpu or "local")
     if kind == "multiworker":
@@ -70,14 +70,14 @@ def _tpu_strategy(name):
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, tf.errors.OpError, RuntimeError) as error:
         raise UserError(
-            f"Cannot use the TPU {name!r}: {error} A TPU needs the package "
-            "tensorflow-tpu in the place of tensorflow; see docs/training.md."
+            f"Cannot use the TPU {name!r}: {error} For a TPU, install "
+            "tensorflow-tpu instead of tensorflow; see docs/training.md."
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 
 
 def is_chief() -> bool:
-    """Returns whether this process writes the run folder, by TF_CONFIG."""
+    """Returns whether this process writes the run folder (by TF_CONFIG)."""
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     jobs = resolver.cluster_spec().as_dict()
     chief = "chief" if "chief" in jobs else "worker"
@@ -86,7 +86,7 @@ def is_chief() -> bool:
 
 
 def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
-    """Returns whether a flag is set in any process of a run; waits for all."""
+    """Returns whether any process of a run sets a flag; waits for all."""
     if number_of_workers() < 2:
         return flag
     make = strategy.experimental_distribute_values_from_function
@@ -98,7 +98,7 @@ def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
 def lost_device_stops() -> Iterator[None]:
     """Raises `Stopped` if TensorFlow loses a TPU, a machine or its files.
 
-    Its error is the one that is raised, or the cause of a `UserError`.
+    TensorFlow's error may also be the cause of a `UserError`.
     """
     lost = _LOST if number_of_workers() < 2 else _LOST_WORKER
     try:
@@ -109,8 +109,8 @@ def lost_device_stops() -> Iterator[None]:
         if not isinstance(cause, lost):
             raise
         line = f"{cause.message}".strip().partition("\n")[0]
-        _, _, text = line.rpartition("}} ")  # TensorFlow's name of a function.
+        _, _, text = line.rpartition("}} ")  # Drops the name of a function.
         raise Stopped(
-            f"a machine or a device was lost: {text}\n"
-            "The same command resumes the run, if it names --run-dir."
+            f"a machine or device was lost: {text}\n"
+            "To resume the run, repeat the command with its --run-dir."
         ) from error

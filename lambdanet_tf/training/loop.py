@@ -1,7 +1,7 @@
-"""A training run from front to back.
+"""A training run from beginning to end.
 
 In this order: `train`; devices, data and state; steps and epochs; test and
-report. All that changes is the `TrainState`, which checkpoints hold.
+report. Only the `TrainState` changes; checkpoints contain it.
 """
 
 import contextlib
@@ -50,25 +50,25 @@ def train(
 ) -> runs.RunFolder:
     """Trains a recipe's network and returns its run folder.
 
-    A run folder that is there is resumed from its last checkpoint, with more
-    epochs if the recipe has more. Keras' own seed draws the initial weights:
-    call `tf.keras.utils.set_random_seed(recipe.seed)` before, as `train.py`
-    does, to have those of the recipe.
+    If the run folder exists, the run resumes from its last checkpoint, with
+    more epochs if the recipe has more. Keras' own seed determines the initial
+    weights: to use the recipe's seed, call
+    `tf.keras.utils.set_random_seed(recipe.seed)` before, as `train.py` does.
 
     Args:
         recipe: what to compute.
         options: where and how.
-        print_fn: shows a line of text.
-        on_epoch: is called after each epoch with the model, which has the
-            trained weights, and the new line of metrics.csv.
+        print_fn: function that prints a line of text.
+        on_epoch: function that is called after each epoch with the model, which
+            has the trained weights, and the new row of metrics.csv.
 
     Raises:
         ValueError: if the recipe does not fit its data, network, devices or
             the run to resume.
         OSError: if the run folder cannot be written.
-        Stopped: if a signal asked to stop, or a TPU or another worker was
-            lost; the run can be resumed.
-        NotFinite: if loss or weights became NaN or infinite.
+        Stopped: if a signal stops the run, or if a TPU or another worker is
+            lost; you can resume the run.
+        NotFinite: if the loss or a weight becomes NaN or infinite.
     """
     options = options or RunOptions()
     with devices.lost_device_stops(), StopRequest() as stop:
@@ -83,7 +83,7 @@ def train(
         with strategy.scope():
             evaluation = Evaluation(state.model, pipeline, stop.check)
         if not devices.is_chief():
-            print_fn = str  # Says nothing.
+            print_fn = str  # Prints nothing.
         with _written_folder(options) as folder:
             run = ActiveRun(
                 recipe, options, base, folder, pipeline, state, evaluation,
@@ -107,9 +107,10 @@ class ActiveRun:
     """All that the training loop needs; only the state changes.
 
     Attributes:
-        base: what run.json says of a run that is running, with the metrics of
-            one that had finished before, until there are new ones.
-        folder: where this process writes: the run folder for the chief.
+        base: the content of run.json while the run is running, with earlier
+            metrics if it had finished before.
+        folder: the folder in which this process writes; for the chief, the run
+            folder.
     """
 
     recipe: Recipe
@@ -151,7 +152,7 @@ def set_up(
 
 @contextlib.contextmanager
 def _written_folder(options):
-    """Yields the folder of this process: only the chief has the run folder."""
+    """Yields this process' folder: the run folder, if it is the chief."""
     if not devices.is_chief():
         with tempfile.TemporaryDirectory() as temporary:
             yield runs.RunFolder(temporary)
@@ -169,8 +170,8 @@ def _written_folder(options):
 def _train_epochs(run: ActiveRun) -> None:
     """Takes all training steps, with an evaluation after each epoch.
 
-    A checkpoint that is due is written before the evaluation; another one after
-    the last evaluation.
+    It writes a checkpoint before the evaluation, and another one after the last
+    evaluation.
     """
     recipe, state, pipeline = run.recipe, run.state, run.pipeline
     per_epoch = pipeline.steps_per_epoch
@@ -183,7 +184,7 @@ def _train_epochs(run: ActiveRun) -> None:
         progress.write("compiling the training step ...")
     batches = iter(pipeline.training(state.step))
     while True:
-        if state.step // per_epoch > len(state.rows):  # Also resumed here.
+        if state.step // per_epoch > len(state.rows):  # also after a resume
             _end_epoch(run, progress)
             run.stop.check()
         if state.step == total:
@@ -208,14 +209,14 @@ def _save(run):
 
 
 def _steps_until_save(run):
-    """Returns the steps until the next checkpoint: of an epoch, or by steps."""
+    """Returns the steps until the next checkpoint."""
     per_epoch = run.pipeline.steps_per_epoch
     periods = per_epoch, run.options.checkpoint_steps or per_epoch
     return min(period - run.state.step % period for period in periods)
 
 
 def _show_step(run, progress, is_due):
-    """Shows how far the run is, if it is time to; reads the loss only then."""
+    """Shows the progress if it is due; reads the loss only then."""
     state, shows = run.state, progress.is_due(run.state.step)
     if shows or is_due or run.stop.received:
         check_finite(float(state.sums[0]), state.step)
@@ -226,7 +227,7 @@ def _show_step(run, progress, is_due):
 
 
 def _end_epoch(run, progress):
-    """Validates the averages, keeps the best weights, writes metrics."""
+    """Validates the averages, keeps the best weights, and writes metrics."""
     state, folder = run.state, run.folder
     per_epoch = run.pipeline.steps_per_epoch
     schedule = optimizers.recipe_schedule(run.recipe, per_epoch)
@@ -251,11 +252,11 @@ def _end_epoch(run, progress):
     progress.show(state.step, text, ends_epoch=True)
     if run.on_epoch is not None:
         run.on_epoch(state.model, dict(state.rows[-1]))
-    state.tick()  # What files and callbacks took is no time of the next epoch.
+    state.tick()  # Files and callbacks do not count in the next epoch.
 
 
 def _validate(run):
-    """Returns metrics of the averages, and their weights if they are best."""
+    """Returns metrics of the averages, and the weights if they are best."""
     state, source = run.state, run.pipeline.images.validation
     with state.averages.applied():
         metrics = {}
@@ -273,7 +274,7 @@ def _validate(run):
 
 def _finish(run: ActiveRun) -> None:
     """Tests the best weights and writes the report."""
-    run.stop.at_once = True  # What follows changes no state of the run.
+    run.stop.at_once = True  # From here on, the state does not change.
     run.stop.check()
     state, images, folder = run.state, run.pipeline.images, run.folder
     models.load_weights(state.model, folder.file(runs.WEIGHTS_FILE))
@@ -283,12 +284,12 @@ def _finish(run: ActiveRun) -> None:
     if devices.is_chief():
         write_report(folder, done, state.rows, predictions, images)
     run.stop.check()
-    run.stop.at_once = False  # A run that is written has finished.
+    run.stop.at_once = False  # Once run.json is written, the run has finished.
     folder.write(done)
     run.print_fn(
-        f"\ntest accuracy: {metrics['accuracy']:.2%} of "
+        f"\nTest accuracy: {metrics['accuracy']:.2%} on "
         f"{count(metrics['test_images'], 'test image')} (weights of epoch "
-        f"{metrics['best_epoch']})\nwritten to {folder.path}/: "
+        f"{metrics['best_epoch']})\nWrote to {folder.path}/: "
         f"{runs.WEIGHTS_FILE}, report.md, metrics.csv, run.json"
     )
 
@@ -298,7 +299,7 @@ def _finish(run: ActiveRun) -> None:
 
 @contextlib.contextmanager
 def _end_recorded(run):
-    """Saves a run that is asked to stop; run.json has how any run ended."""
+    """Saves a stopped run, and writes to run.json how the run ended."""
     ended, folder = {"status": "stopped"}, run.folder
     try:
         yield
@@ -314,12 +315,12 @@ def _end_recorded(run):
         ended = {"status": "failed", "metrics": metrics}
         raise NotFinite(reason) from error
     except Stopped as error:
-        if not run.stop.at_once:  # Else the last checkpoint is the state.
+        if not run.stop.at_once:  # Otherwise the last checkpoint is current.
             run.state.tick()
             _save(run)
         raise Stopped(
-            f"{error} at step {run.state.step}. The same command resumes the "
-            f"run, with --run-dir {shlex.quote(folder.path)}"
+            f"{error} at step {run.state.step}. To resume the run, repeat the "
+            f"command with --run-dir {shlex.quote(folder.path)}"
         ) from error
     finally:
         if ended:

@@ -1,4 +1,4 @@
-"""The network of a recipe, and compiling it for `model.fit`."""
+"""The network of a recipe, built and compiled for `model.fit`."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from lambdanet_tf.training.recipe import Recipe
 def network_arguments(
     recipe: Recipe, image_set: data.ImageSet
 ) -> dict[str, Any]:
-    """Returns the arguments of a recipe's network, as JSON can hold them."""
+    """Returns the arguments of a recipe's network, as values of JSON."""
     size = recipe.image_size
     arguments = {
         "input_shape": [size, size, image_set.channels],
@@ -34,22 +34,21 @@ def recipe_network(
 ) -> tf.keras.Model:
     """Builds the network of a recipe, in its precision.
 
-    In the scope of a strategy the replicas share the statistics of a batch.
-    `weight_decay` d becomes the regularizer d/2 |w|^2 of every kernel, and of
-    nothing else: not of biases, batch normalization or position embeddings.
+    In the scope of a strategy, replicas share batch statistics. `weight_decay`
+    d becomes the regularizer d/2 |w|^2 of every kernel, but not of biases,
+    batch normalization or position embeddings.
 
     Args:
-        recipe: which network, with which arguments.
-        image_set: for its channels and classes.
-        print_fn: is given the names of `initial_weights` that were left out.
+        recipe: the recipe, which names the network and its arguments.
+        image_set: the image set, for its channels and classes.
+        print_fn: function that prints which `initial_weights` are ignored.
 
     Returns:
-        A `tf.keras.Model`: images in [0, 255] `(batch, height, width,
-        channels)` -> logits `(batch, classes)`, float32.
+        A `tf.keras.Model` from images in [0, 255], `(batch, height, width,
+        channels)`, to logits `(batch, classes)`, float32.
 
     Raises:
-        ValueError: if the recipe does not fit its network, or the initial
-            weights do not.
+        ValueError: if the recipe or the initial weights do not fit the network.
     """
     arguments = network_arguments(recipe, image_set)
     if recipe.weight_decay:
@@ -69,7 +68,7 @@ def recipe_network(
         )
         text = f"Initial weights: {recipe.initial_weights}"
         if skipped:
-            text += f", without {', '.join(skipped)}, of another shape"
+            text += f", except {', '.join(skipped)}, which differ in shape"
         print_fn(f"{text}.")
     return model
 
@@ -77,31 +76,31 @@ def recipe_network(
 def compile_network(
     model: tf.keras.Model, recipe: Recipe, steps_per_epoch: int
 ) -> tf.keras.Model:
-    """Compiles and returns a network, with optimizer and loss of a recipe.
+    """Compiles and returns a network, with a recipe's optimizer and loss.
 
     Optimizer, loss and metrics are Keras' own, for one-hot labels `(batch,
-    classes)`, as `InputPipeline` gives them: categorical cross-entropy with
-    label smoothing, accuracy, and top-5 accuracy if there are more than 5
-    classes. `class_weight` weighs the loss alone. The moving averages are a
-    callback, `UseAverages`.
+    classes)` from `InputPipeline`: categorical cross-entropy with label
+    smoothing, accuracy, and top-5 accuracy if there are more than 5 classes.
+    `class_weight` affects the loss only. For moving averages, use the callback
+    `UseAverages`.
 
     Args:
-        model: returns logits. To train some layers only, set their
-            `trainable` before.
-        recipe: the optimizer, its schedule, and the label smoothing.
-        steps_per_epoch: of the schedule.
+        model: a model that returns logits. To train only some layers, set
+            their `trainable` before.
+        recipe: the recipe, for the optimizer, schedule and label smoothing.
+        steps_per_epoch: number of steps per epoch, for the schedule.
 
     Raises:
-        ValueError: if `fit` cannot bound gradients or scale losses so: with
-            several replicas under Keras 3.
+        ValueError: if the recipe bounds gradients or scales losses, and there
+            are several replicas under Keras 3.
     """
     strategy = model.distribute_strategy
     treats = recipe.global_clipnorm or recipe.precision == "mixed_float16"
     if KERAS_3 and treats and strategy.num_replicas_in_sync > 1:
         raise ValueError(
-            "`global_clipnorm` and `mixed_float16` are not for `model.fit` "
-            "with several replicas under Keras 3, which treats the gradients "
-            "of each replica alone. `lambdanet_tf.training.train` can do it."
+            "`global_clipnorm` and `mixed_float16` do not work in `model.fit` "
+            "with several replicas under Keras 3, which treats each replica's "
+            "gradients separately. Use `lambdanet_tf.training.train` instead."
         )
     with strategy.scope():
         metrics: list[Any] = ["accuracy"]

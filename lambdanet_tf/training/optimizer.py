@@ -15,22 +15,22 @@ from lambdanet_tf.training.recipe import Recipe
 class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
     """Warms the learning rate up from 0, then lets it decay.
 
-    With t the step, w the warm-up steps, n all steps and p the peak:
+    For step t, w warm-up steps, n steps in all and the peak p:
 
         t < w:         p t / w
         cosine:        p (1 + cos(pi (t - w) / (n - w))) / 2
         exponential:   p decay^floor((t - w) / every)
         constant:      p
 
-    After step n the rate stays what it is then.
+    After step n, the rate stays constant.
 
     Args:
         peak: the highest rate.
-        num_steps: steps of the whole training.
-        warmup_steps: steps of the warm-up, among them.
+        num_steps: steps of the whole training, with the warm-up.
+        warmup_steps: steps of the warm-up.
         shape: `"cosine"`, `"exponential"` or `"constant"`.
-        decay: exponential: the factor of each decay.
-        every: exponential: steps between two decays.
+        decay: for `"exponential"`, the factor of each decay.
+        every: for `"exponential"`, the steps between two decays.
 
     Examples:
         >>> schedule = WarmupSchedule(0.1, num_steps=100, warmup_steps=10)
@@ -95,17 +95,16 @@ def recipe_optimizer(
 ) -> tf.keras.optimizers.Optimizer:
     """Creates the optimizer of a recipe; call it in the strategy's scope.
 
-    The rules and constants, with rate r, momentum u and gradient g:
+    For rate r, momentum u and gradient g, the rules and constants are:
 
         sgd        m <- u m - r g;  w <- w + m
         rmsprop    s <- 0.9 s + 0.1 g^2;  m <- u m + r g / sqrt(s + 0.001);
                    w <- w - m
         adam       beta 1 u, beta 2 0.999, epsilon 1e-8
 
-    All begin from 0. Weight decay is not part of it: it is the regularizer of
-    the network's kernels.
-
-    For `mixed_float16` it is inside Keras' `LossScaleOptimizer`.
+    All moments start at 0. The optimizer has no weight decay, because the
+    kernels have a regularizer. For `mixed_float16`, Keras' `LossScaleOptimizer`
+    wraps the optimizer.
     """
     keras, momentum = tf.keras.optimizers, recipe.momentum
     schedule = recipe_schedule(recipe, steps_per_epoch)
@@ -147,9 +146,9 @@ def apply_gradients(
 ) -> None:
     """Updates variables by the sum of the replicas' gradients.
 
-    Keras 3 clips, and looks for gradients that overflowed, in each replica
-    before it sums: there all replicas are given the mean first, whose sum is
-    the same, and `recipe_optimizer` divides the bound.
+    Keras 3 clips gradients, and checks for overflow, in each replica before it
+    sums. So we first replace all gradients by their mean, which has the same
+    sum, and `recipe_optimizer` divides the bound.
     """
     context = tf.distribute.get_replica_context()
     if KERAS_3 and context.num_replicas_in_sync > 1:

@@ -1,6 +1,6 @@
-"""Where and how a recipe runs, and how it may end: not what it computes.
+"""Options that say where and how a recipe runs, and how it may end.
 
-Nothing here imports TensorFlow.
+This module does not import TensorFlow.
 """
 
 import contextlib
@@ -21,12 +21,13 @@ PrintFn = Callable[[str], Any]
 
 
 class Stopped(BaseException):
-    """The run was asked to stop; it can be resumed.
+    """A signal stopped the run; you can resume it.
 
-    As `KeyboardInterrupt` it is no `Exception`, which others may swallow.
+    Like `KeyboardInterrupt`, it is not an `Exception`, which other code may
+    swallow.
     """
 
-    exit_code = 75  # "Temporary failure, try again" in sysexits.h.
+    exit_code = 75  # "temporary failure, try again" in sysexits.h
 
 
 class NotFinite(Exception):
@@ -44,27 +45,27 @@ class RunOptions:
     """Where and how a recipe runs. Each field is a flag, with this help."""
 
     runs_dir: str = field(
-        "runs", "the folder in which every run gets its own", metavar="FOLDER"
+        "runs", "folder in which each run gets its own folder", metavar="FOLDER"
     )
     run_dir: str = field(
-        "", "the folder of this run; resumed if it is there", metavar="FOLDER"
+        "", "folder of this run; if it exists, resume the run", metavar="FOLDER"
     )
     strategy: str = field(
         "auto",
-        f"the devices: {', '.join(STRATEGIES)}",
+        f"devices to use: {', '.join(STRATEGIES)}",
         choices=STRATEGIES,
         metavar="KIND",
     )
     tpu: str = field("", "name or address of a TPU, or local", metavar="NAME")
     steps_per_execution: int = field(
-        1, "steps of one call to the device", low=1
+        1, "training steps per call to the device", low=1
     )
     jit_compile: bool = field(False, "compile the step with XLA (one device)")
     deterministic: bool = field(
-        False, "bitwise reproducible (enable_op_determinism); slower"
+        False, "make runs bitwise reproducible, but slower"
     )
     checkpoint_steps: int = field(
-        0, "steps between checkpoints, besides one an epoch (0: none)", low=0
+        0, "steps between checkpoints (0: only one per epoch)", low=0
     )
 
     def __post_init__(self):
@@ -73,22 +74,22 @@ class RunOptions:
 
 @dataclasses.dataclass(frozen=True)
 class LabelOptions:
-    """Which pseudo-labels are kept. Each field is a flag, with this help."""
+    """Which pseudo-labels to keep. Each field is a flag, with this help."""
 
     threshold: float = field(
-        0.5, "least probability of an image's class", low=0, high=1
+        0.5, "smallest probability of an image to keep", low=0, high=1
     )
     images_per_class: int = field(
-        0, "images of each class at most (0: as many as there are)", low=0
+        0, "keep at most so many images per class (0: all)", low=0
     )
-    batch_size: int = field(128, "images of a prediction", low=1)
+    batch_size: int = field(128, "images per prediction", low=1)
 
     def __post_init__(self):
         config.check(self)
 
 
 def strategy_kind(options: RunOptions) -> str:
-    """Returns the strategy; `auto` where the number of GPUs decides."""
+    """Returns the strategy, or `auto` if the number of GPUs decides."""
     if options.strategy != "auto":
         return options.strategy
     if options.tpu:
@@ -115,17 +116,17 @@ def choose_keras(options: RunOptions) -> None:
 
 @users_input()
 def number_of_workers() -> int:
-    """Returns how many processes train together, by the variable TF_CONFIG."""
+    """Returns how many processes train together (by TF_CONFIG)."""
     cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
     return sum(len(cluster.get(kind, ())) for kind in ("chief", "worker"))
 
 
 class StopRequest:
-    """Notes the signals that ask a run to stop: SIGTERM and SIGINT.
+    """Handles the signals that ask a run to stop: SIGTERM and SIGINT.
 
-    A context manager for the main thread; a second signal does what it did
-    before. `received` is whether a signal has come, `at_once` whether one
-    raises `Stopped` wherever the process is: while there is nothing to save.
+    It is a context manager for the main thread; a second signal has its former
+    effect. `received` is whether a signal has arrived. If `at_once` is set, a
+    signal immediately raises `Stopped`, because there is nothing to save.
     """
 
     def __init__(self):
@@ -134,7 +135,7 @@ class StopRequest:
         self._former = {}
 
     def __enter__(self) -> "StopRequest":
-        with contextlib.suppress(ValueError):  # Not in the main thread.
+        with contextlib.suppress(ValueError):  # in another thread
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._former[number] = signal.signal(number, self._note)
         return self
@@ -144,14 +145,14 @@ class StopRequest:
             signal.signal(*self._former.popitem())
 
     def listen_again(self) -> None:
-        """Takes SIGTERM back, which a strategy of workers notes in C++."""
+        """Takes SIGTERM back from a strategy of several workers."""
         for number in self._former:
             signal.signal(number, self._note)
 
     def check(self) -> None:
-        """Raises `Stopped` if a signal has come.
+        """Raises `Stopped` if a signal has arrived.
 
-        Several processes stop together instead, at the next checkpoint.
+        Several processes stop together, at the next checkpoint.
         """
         if self.received and (self.at_once or number_of_workers() < 2):
             raise Stopped("Stopped by a signal")

@@ -1,7 +1,7 @@
-"""A recipe: everything that decides what a training run computes.
+"""A recipe: everything that determines what a training run computes.
 
-recipes.json has a file of each recipe of this package, as a user's own. Nothing
-here imports TensorFlow.
+recipes.json contains the recipes of this package, in the form of a user's file.
+This module does not import TensorFlow.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from lambdanet_tf.config import field
 from lambdanet_tf.specs import TABLE_20
 
 _TABLE = pathlib.Path(__file__).with_name("recipes.json")
-# Arguments of a network that a recipe gives itself.
+# Arguments of a network that the recipe sets itself.
 _RESERVED = {
     *("classes", "input_shape", "name", "include_top", "endpoints"),
     *("classifier_activation", "include_preprocessing"),
@@ -31,7 +31,7 @@ _RESERVED = {
 class Recipe:
     """A training recipe. Each field is a flag of train.py, with this help.
 
-    The defaults are the paper's: what its recipes have in common.
+    The defaults are those that the paper's recipes have in common.
     """
 
     name: str = "custom"
@@ -40,14 +40,14 @@ class Recipe:
     # The data.
     data: str = field(
         "digits",
-        "the images: digits, folder:PATH, records:PATH, arrays:FILE or "
-        "tfds:NAME (docs/data.md)",
+        "images: digits, folder:PATH, records:PATH, arrays:FILE or tfds:NAME "
+        "(see docs/data.md)",
         metavar="SET",
     )
     validation_split: float = field(
-        0.02, "fraction of the training images for validation", low=0, high=0.9
+        0.02, "fraction of training images for validation", low=0, high=0.9
     )
-    shuffle_buffer: int = field(16_384, "images in a shuffle buffer", low=1)
+    shuffle_buffer: int = field(16_384, "images in the shuffle buffer", low=1)
     image_size: int = field(224, "height and width of the images", low=1)
     evaluation_crop: float = field(
         0.875, "center-crop fraction for evaluation", low=0.01, high=1
@@ -55,29 +55,29 @@ class Recipe:
 
     # Images that a teacher has labelled.
     pseudo_labels: str = field(
-        "", "images that `lambdanet label` has labelled", metavar="FOLDER"
+        "", "folder that `lambdanet label` wrote", metavar="FOLDER"
     )
     pseudo_label_ratio: float = field(
-        1.0, "pseudo-labelled images for each labelled one", low=1e-3, high=1e3
+        1.0, "pseudo-labelled images per labelled image", low=1e-3, high=1e3
     )
 
     # The augmentation of training images.
     augmentation: str = field(
         "random_crop",
-        "none; affine; pad_crop: shifts; random_crop: boxes of any size",
+        "none, affine, pad_crop (shifts) or random_crop (boxes of any size)",
         choices=("none", "affine", "pad_crop", "random_crop"),
         metavar="KIND",
     )
     flip: bool = field(True, "mirror half of the training images")
     min_area: float = field(
-        0.08, "random_crop: least fraction of the image", low=1e-6, high=1
+        0.08, "random_crop: smallest fraction of the image", low=1e-6, high=1
     )
     padding: int = field(4, "pad_crop: largest shift in pixels", low=0)
-    rotation: float = field(0.0, "affine: degrees at most", low=0, high=180)
-    shift: float = field(0.0, "affine: pixels at most", low=0)
-    zoom: float = field(0.0, "affine: 1 - zoom to 1 + zoom", low=0, high=0.9)
+    rotation: float = field(0.0, "affine: up to X degrees", low=0, high=180)
+    shift: float = field(0.0, "affine: up to X pixels", low=0)
+    zoom: float = field(0.0, "affine: by 1 - X to 1 + X", low=0, high=0.9)
     randaugment_layers: int = field(
-        0, "distortions of RandAugment for each image", low=0, high=100
+        0, "distortions by RandAugment per image", low=0, high=100
     )
     randaugment_magnitude: float = field(
         10.0, "strength of RandAugment", low=0, high=100
@@ -88,20 +88,20 @@ class Recipe:
         "LambdaResNetSmall", "a network of lambdanet_tf.models", metavar="NAME"
     )
     model_arguments: Mapping[str, Any] = field(
-        {}, 'further arguments of the network, as {"scope": 7}'
+        {}, 'more arguments of the network, such as {"scope": 7}'
     )
     initial_weights: str = field(
         "",
-        "weights to begin from: a file or a run folder; other shapes, such as "
-        "a head for other classes, are left out",
+        "weights to start from: a file or a run folder; weights of another "
+        "shape, such as a head for other classes, are ignored",
         metavar="FILE",
     )
     dropout_rate: float = field(0.0, "before the classifier", low=0, below=1)
     drop_path_rate: float = field(
-        0.0, "stochastic depth: rate of the deepest blocks", low=0, below=1
+        0.0, "stochastic depth: rate in the deepest block", low=0, below=1
     )
     norm_momentum: float = field(
-        0.9999, "decay of the statistics of batch normalization", low=0, high=1
+        0.9999, "momentum of batch normalization", low=0, high=1
     )
     precision: str = field(
         "float32",
@@ -112,7 +112,7 @@ class Recipe:
 
     # The optimization.
     epochs: int = field(90, "passes over the training images", low=1)
-    batch_size: int = field(4096, "images of a step, all devices", low=1)
+    batch_size: int = field(4096, "images per step on all devices", low=1)
     optimizer: str = field(
         "sgd",
         "sgd, rmsprop or adam",
@@ -123,52 +123,52 @@ class Recipe:
         0.1, "peak learning rate for `base_batch_size` images", low=0
     )
     base_batch_size: int = field(
-        256, "the rate grows as batch_size / base_batch_size (0: not)", low=0
+        256, "scale the rate by batch_size / base_batch_size (0: no)", low=0
     )
     warmup_epochs: float = field(5.0, "epochs of linear warm-up from 0", low=0)
     schedule: str = field(
         "cosine",
-        "after the warm-up: cosine, exponential or constant",
+        "learning rate after the warm-up: cosine, exponential or constant",
         choices=("cosine", "exponential", "constant"),
         metavar="NAME",
     )
     decay_rate: float = field(0.99, "exponential: factor", low=0, high=1)
-    decay_epochs: float = field(3.0, "exponential: epochs of each", low=1e-9)
+    decay_epochs: float = field(3.0, "exponential: epochs per decay", low=1e-9)
     momentum: float = field(0.9, "momentum (adam: beta 1)", low=0, below=1)
     weight_decay: float = field(
-        1e-4, "coefficient d of the penalty d/2 |w|^2 of kernels", low=0, high=1
+        1e-4, "coefficient d of the penalty d/2 |w|^2 on kernels", low=0, high=1
     )
     label_smoothing: float = field(
-        0.1, "probability spread over all classes", low=0, below=1
+        0.1, "probability to spread over all classes", low=0, below=1
     )
     global_clipnorm: float = field(
-        0.0, "bound on the norm of all gradients together (0: none)", low=0
+        0.0, "bound on the global norm of the gradients (0: none)", low=0
     )
     ema_decay: float = field(
-        0.9999, "decay of the average of all weights (0: none)", low=0, below=1
+        0.9999, "decay of the averages of weights (0: none)", low=0, below=1
     )
     seed: int = field(
-        0, "seed of weights, order and augmentation", low=0, high=2**31 - 1
+        0, "seed for weights, order and augmentation", low=0, high=2**31 - 1
     )
 
     def __post_init__(self):
         config.check(self)
         if reserved := sorted(_RESERVED & self.model_arguments.keys()):
             raise UserError(
-                f"`model_arguments` must not have {', '.join(reserved)}: other "
-                "flags decide it, or a training needs the logits of the whole "
+                f"Remove {', '.join(reserved)} from `model_arguments`: other "
+                "flags set it, or the training needs the logits of the whole "
                 "network."
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns all but the summary, as JSON can hold it."""
+        """Returns all fields except the summary, as values of JSON."""
         fields = dataclasses.asdict(self)
         del fields["summary"]
         return fields
 
 
 def from_dict(fields: Mapping[str, Any]) -> Recipe:
-    """Returns the recipe whose `to_dict` is given."""
+    """Returns a recipe from the result of `to_dict`."""
     fields = dict(fields)
     recipe = Recipe(name=fields.pop("name", "custom"))
     return config.replace(recipe, fields)
@@ -196,18 +196,18 @@ def resolve(
 ) -> Recipe:
     """Returns a recipe by its name, with some fields changed.
 
-    For `imagenet_350`, Table 20 of the paper gives the magnitude of
+    For `imagenet_350`, Table 20 of the paper defines the magnitude of
     RandAugment, dropout and stochastic depth by the model's depth and the
-    image size, unless they are among the changes. `images` chooses the strides
-    of its own network by the image size; another network keeps its own.
+    image size, unless you change them. `images` chooses the strides of its own
+    network by the image size; another network keeps its strides.
 
     Args:
-        name: one of `RECIPES`; None for digits, or for images if the changes
-            name other data.
+        name: one of `RECIPES`. None for digits, or for images if you change
+            `data`.
         changes: fields to replace.
 
     Raises:
-        ValueError: if there is no such recipe or field, or a value is not
+        ValueError: if there is no such recipe or field, or if a value is not
             allowed.
     """
     changes = dict(changes or {})
@@ -233,9 +233,9 @@ def read_recipe(
     """Returns the recipe of a JSON file, with some fields changed.
 
     Args:
-        path: of the file, for messages.
-        text: a JSON object of recipe fields, whose `name` selects the row that
-            the others change; or the content of a run's run.json.
+        path: path of the file, for messages.
+        text: a JSON object of recipe fields, whose `name` selects the recipe
+            that the others change; or the content of a run.json.
         changes: fields to replace.
     """
     try:
@@ -243,8 +243,8 @@ def read_recipe(
         fields = {**content.get("recipe", content), **(changes or {})}
     except (AttributeError, TypeError, ValueError) as error:
         raise UserError(
-            f"{path} must hold one JSON object of recipe fields, with the name "
-            f'of a recipe as {{"name": "digits"}}. Received: {error}.'
+            f"{path} must contain one JSON object of recipe fields, with the "
+            f'name of a recipe: {{"name": "digits"}}. Received: {error}.'
         ) from error
     if {*Recipe().to_dict()} <= {*fields}:
         return from_dict(fields)
@@ -252,9 +252,9 @@ def read_recipe(
 
 
 def _strides(image_size):
-    """Returns strides of LambdaResNetSmall whose last map is 7x7 or more.
+    """Returns strides of LambdaResNetSmall with a last map of 7x7 or more.
 
-    The first layers stride first: their maps are what takes the time.
+    The first layers stride first, because their maps take most of the time.
     """
     halvings = min(max((image_size // 7).bit_length() - 1, 0), 4)
     stem, *stages = [2] * halvings + [1] * (4 - halvings)
@@ -262,7 +262,7 @@ def _strides(image_size):
 
 
 def _with_table_20(recipe, changes):
-    """Fills in the row of the model's depth and the image size."""
+    """Sets the values in the row of the model's depth and the image size."""
     names = ("randaugment_magnitude", "dropout_rate", "drop_path_rate")
     if {*names} <= {*changes}:
         return recipe
@@ -272,8 +272,8 @@ def _with_table_20(recipe, changes):
     if recipe.image_size not in rows:
         raise UserError(
             f"Table 20 has no row for {recipe.model} at {recipe.image_size} "
-            f"pixels; for this depth it has {', '.join(map(str, rows))}. Or "
-            f"give {', '.join(names)}."
+            f"pixels. Choose its `image_size` from {', '.join(map(str, rows))},"
+            f" or set {', '.join(names)}."
         )
     row = rows[recipe.image_size]
     values = {name: float(getattr(row, name)) for name in names}

@@ -1,4 +1,4 @@
-"""The record of a run, run.json, and what must hold for resuming it."""
+"""The record of a run, run.json, and the checks before a run resumes."""
 
 import dataclasses
 import os
@@ -35,7 +35,7 @@ def run_record(
     images: data.ImageSet,
     former: runs.Run | None = None,
 ) -> runs.Run:
-    """Returns what run.json holds about a run that begins, or is resumed."""
+    """Returns the content of run.json for a run that begins or resumes."""
     if former:
         _check_same_images(former, images)
     size = {"height": recipe.image_size, "width": recipe.image_size}
@@ -64,7 +64,7 @@ def run_record(
 def final_metrics(
     state: TrainState, pipeline: InputPipeline, tested: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns what run.json says of the best weights, from a test of them."""
+    """Returns the results of the best weights for run.json."""
     best, images = state.best or {}, pipeline.images
     bad = images.test.num_images - tested["test_images"]
     if images.validation:
@@ -88,9 +88,9 @@ def recipe_to_train(
     changes: Mapping[str, Any],
     print_fn: PrintFn = print,
 ) -> Recipe | None:
-    """Returns the recipe of a command: of a new run, or of one to resume.
+    """Returns the recipe for a command: of a new run, or of one to resume.
 
-    It returns None, and says so, if the run has finished with this recipe.
+    If the run has finished with this recipe, it prints that and returns None.
     """
     folder, run = runs.RunFolder(options.run_dir), None
     if options.run_dir and folder.exists():
@@ -99,7 +99,7 @@ def recipe_to_train(
         recipe = read_recipe(file, files.read_text(file), changes)
     elif run and not name:
         recipe = from_dict(run.recipe)
-        # What the flags leave out is what the run has.
+        # Without a flag, the run keeps its own value.
         arguments = changes.get("model_arguments", {})
         arguments = {**recipe.model_arguments, **arguments}
         recipe = config.replace(
@@ -109,8 +109,8 @@ def recipe_to_train(
         recipe = resolve(name or None, changes)
     if run and run.status == "finished" and not differences(run.recipe, recipe):
         print_fn(
-            f"{folder.path} is finished; there is nothing to resume. "
-            f"For more epochs: --epochs, above {recipe.epochs}."
+            f"{folder.path} has finished, so there is nothing to resume. To "
+            f"train more epochs, set --epochs above {recipe.epochs}."
         )
         return None
     return recipe
@@ -121,8 +121,8 @@ def former_run(
 ) -> tuple[runs.Run | None, str]:
     """Returns the run to resume and its newest checkpoint: None and "" if new.
 
-    Only the number of epochs may differ from the recipe that the run was begun
-    with, and the place of its data.
+    Only the number of epochs, and the place of the data, may differ from the
+    recipe with which the run began.
     """
     folder = runs.RunFolder(options.run_dir)
     if not options.run_dir or not folder.exists():
@@ -140,7 +140,7 @@ def former_run(
         texts = (f"{k} is {v!r}, not {w!r}" for k, (v, w) in changed.items())
         reason = (
             f"another recipe: {'; '.join(texts)}. Resume it without these "
-            "changes, or choose another folder. (Only `epochs` can grow.)"
+            "changes, or choose another folder. (You can only add `epochs`.)"
         )
     elif theirs.startswith("keras 3") != environment.KERAS_3:
         reason = (
@@ -149,25 +149,25 @@ def former_run(
         )
     elif not checkpoint and folder.exists(runs.WEIGHTS_FILE):
         reason = (
-            f"weights, but no checkpoint is there. Put back "
-            f"{folder.file(runs.CHECKPOINTS)}, or begin another run with "
+            f"weights, but has no checkpoint now. Restore "
+            f"{folder.file(runs.CHECKPOINTS)}, or start another run with "
             f"--initial-weights {folder.path}."
         )
     if reason:
-        raise UserError(f"{folder.path} was begun with {reason}")
+        raise UserError(f"The run {folder.path} began with {reason}")
     return run, checkpoint
 
 
 def _check_same_images(run: runs.Run, images: data.ImageSet) -> None:
     """Raises a ValueError unless classes and sizes are those of a run.
 
-    Else outputs would belong to other classes, or images that were tested would
-    be trained on.
+    Otherwise outputs could belong to other classes, or the run could train on
+    test images.
     """
     before = [*run.classes], dict(run.splits)
     if before != ([*images.classes], images.sizes):
         raise UserError(
-            f"{run.folder} was begun with other images: of the classes and "
-            f"numbers {before}. Resume it with those. With its weights as "
-            "--initial-weights its training images may be test images."
+            f"The run {run.folder} began with other images, with the classes "
+            f"and numbers {before}. Resume it with those images. (With its "
+            "weights as --initial-weights, you may test on training images.)"
         )

@@ -1,4 +1,4 @@
-"""A run's cost: everything is set up, and two steps are taken."""
+"""The dry run: sets everything up, takes two steps, and prints the cost."""
 
 import pathlib
 import re
@@ -18,20 +18,20 @@ from lambdanet_tf.training.state import check_finite
 from lambdanet_tf.training.steps import evaluation_step
 from lambdanet_tf.training.steps import training_step
 
-_MEMORY = pathlib.Path("/proc/self/status")  # of Linux
+_MEMORY = pathlib.Path("/proc/self/status")  # on Linux
 
 
 def dry_run(
     recipe: Recipe, options: RunOptions | None = None, print_fn: PrintFn = print
 ) -> None:
-    """Prints what a run takes, after two steps and a batch of evaluation.
+    """Prints the time and memory of a run, after two steps and an evaluation.
 
-    Nothing is written.
+    It writes nothing.
 
     Args:
-        recipe: of the run.
-        options: of the run.
-        print_fn: shows a line of text.
+        recipe: the recipe of the run.
+        options: the options of the run.
+        print_fn: function that prints a line of text.
     """
     options = options or RunOptions()
     with devices.lost_device_stops():
@@ -51,12 +51,12 @@ def dry_run(
     operations = analyze(state.model).total("flops")
     epoch = pipeline.steps_per_epoch * seconds
     rows = {
-        "operations": f"{operations:.4g} FLOPs an image, forward",
-        "first step": f"{compiling:.1f} s, compiling included",
+        "operations": f"{operations:.4g} FLOPs per image, forward",
+        "first step": f"{compiling:.1f} s, with compiling",
         "second step": f"{seconds:.3g} s, "
         f"{recipe.batch_size / seconds:,.4g} images/s; loss "
         f"{sums[0] / sums[2]:.4f}",
-        "training": f"{duration(epoch)} an epoch, "
+        "training": f"{duration(epoch)} per epoch, "
         f"{duration(recipe.epochs * epoch)} in all",
         "memory": _memory(),
     }
@@ -67,11 +67,11 @@ def dry_run(
 
 
 def _memory():
-    """Returns in words the most memory that was in use so far."""
+    """Describes the peak memory so far."""
     if tf.config.list_logical_devices("GPU"):
         used = tf.config.experimental.get_memory_info("GPU:0")["peak"]
-        return f"{used / 2**30:.2f} GiB at most, of the first GPU"
+        return f"at most {used / 2**30:.2f} GiB, on the first GPU"
     if not _MEMORY.exists():
-        return "not known on this system"
+        return "unknown on this system"
     (used,) = re.findall(r"VmHWM:\s+(\d+) kB", _MEMORY.read_text())
-    return f"{int(used) / 2**20:.2f} GiB at most, of this process"
+    return f"at most {int(used) / 2**20:.2f} GiB, in this process"

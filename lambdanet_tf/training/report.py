@@ -1,4 +1,4 @@
-"""What a run tells: its first lines, its progress, its report at the end."""
+"""The output of a run: its first lines, its progress, and its report."""
 
 import csv
 import io
@@ -37,13 +37,13 @@ _NAMED_CLASSES = 30  # of a confusion matrix; more would be too small to read
 def plan(
     recipe: Recipe, pipeline: InputPipeline, model: tf.keras.Model, folder: str
 ) -> str:
-    """Returns the first lines of a run."""
+    """Returns the first lines that a run prints."""
     images, largest = pipeline.images, ""
     height, width = model.get_layer("pool").input.shape[1:3]
     if isinstance(images.train, IndexedSource):
         counts = np.bincount(images.train.columns["label"])
         largest = f" The largest class, {images.classes[counts.argmax()]}, has "
-        largest += f"{counts.max() / counts.sum():.1%} of them."
+        largest += f"{counts.max() / counts.sum():.1%} of the training images."
     return (
         f"Recipe {recipe.name}, {recipe.model} at {recipe.image_size} pixels: "
         f"{trainable_parameters(model):,} trainable parameters, last map "
@@ -51,12 +51,12 @@ def plan(
         f"{tf.__version__}, {describe(pipeline.strategy)}\n"
         f"{images.description}{largest}\n{count(recipe.epochs, 'epoch')} of "
         f"{count(pipeline.steps_per_epoch, 'step')}, "
-        f"{count(recipe.batch_size, 'image')} each; run folder {folder}"
+        f"{count(recipe.batch_size, 'image')} each. Run folder: {folder}"
     )
 
 
 def describe(strategy: tf.distribute.Strategy) -> str:
-    """Returns the devices in words."""
+    """Describes the devices."""
     kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
     if isinstance(strategy, tf.distribute.TPUStrategy):
         kind = "TPU core"
@@ -68,8 +68,8 @@ def describe(strategy: tf.distribute.Strategy) -> str:
 class Progress:
     """Shows epoch, step, metrics, the time left and images per second.
 
-    On a terminal one line is rewritten, cut to the terminal's width; elsewhere
-    (a file, a log) a line is added each minute and after each epoch.
+    On a terminal, it updates one line, cut to the terminal's width. In a file
+    or a log, it adds a line each minute and after each epoch.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class Progress:
         self._shown = 0.0
 
     def is_due(self, step: int) -> bool:
-        """Returns whether it is time to show something after a step.
+        """Returns whether to show the progress after a step.
 
-        The first call starts the clock: the speed leaves out the compiler.
+        The first call starts the clock, so that compiling does not count.
         """
         is_first = self._start is None
         if is_first:
@@ -97,7 +97,7 @@ class Progress:
         return is_first or self._clock() - self._shown >= self._period
 
     def show(self, step: int, metrics: str, ends_epoch: bool = False) -> None:
-        """Shows step and metrics in a line, which stays if it ends an epoch."""
+        """Shows step and metrics; the line stays if it ends an epoch."""
         num_epochs, per_epoch, batch_size = self._sizes
         self._shown = self._clock()
         epoch, inside = divmod(max(step - 1, 0), per_epoch)
@@ -112,7 +112,7 @@ class Progress:
         self.write(line, ends_epoch)
 
     def write(self, line: str, stays: bool = False) -> None:
-        """Writes a line, in whose place a terminal shows the next one."""
+        """Writes a line; on a terminal, the next one replaces it."""
         if self._stream.isatty():
             columns = shutil.get_terminal_size().columns - 1
             line = "\r" + line[:columns].ljust(columns) + "\n" * stays
@@ -122,7 +122,7 @@ class Progress:
 
 
 def duration(seconds: float) -> str:
-    """Returns seconds in words: 48 s, 3:20 min, 5:02 h, 100:02 h."""
+    """Formats seconds: 48 s, 3:20 min, 5:02 h, 100:02 h."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -131,7 +131,7 @@ def duration(seconds: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Returns a number of things: 1 epoch, 1,295 images."""
+    """Formats a number with its noun: 1 epoch, 1,295 images."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -145,8 +145,8 @@ def write_report(
     predictions: Predictions,
     images: ImageSet,
 ) -> None:
-    """Writes the report, and what it shows; pictures need matplotlib."""
-    numbers = np.array([*predictions.pictures])  # Of these some, evenly.
+    """Writes the report and its files; pictures need matplotlib."""
+    numbers = np.array([*predictions.pictures])  # We keep some, evenly.
     wanted = np.linspace(0, numbers[-1], _EXAMPLES)
     kept = numbers[np.unique(np.searchsorted(numbers, wanted))]
     pictures = np.stack([predictions.pictures[number] for number in kept])
@@ -173,7 +173,7 @@ def report(
     description: str,
     pictures: Sequence[str],
 ) -> str:
-    """Returns a finished run in Markdown, with the names of its pictures.
+    """Describes a finished run in Markdown, with links to its pictures.
 
     `matrix` counts the test images by class (row) and prediction (column).
     """
@@ -192,10 +192,10 @@ def report(
     fields = [(f"`{k}`", markdown.code(v)) for k, v in recipe.items()]
     parts = [
         f"# {run.model} on {markdown.escape(recipe['data'])}",
-        f"Test accuracy **{metrics['accuracy']:.2%}** of "
+        f"Test accuracy **{metrics['accuracy']:.2%}** on "
         f"{count(metrics['test_images'], 'image')}, with the weights of epoch "
-        f"{metrics['best_epoch']} of {recipe['epochs']}: the best one of the "
-        "validation images if there are any, else the last.",
+        f"{metrics['best_epoch']} of {recipe['epochs']}: the best epoch on the "
+        "validation images, or the last if there are none.",
         markdown.table(results.items()),
         markdown.escape(description),
         "## Classes, the least accurate first",
@@ -214,7 +214,7 @@ def _percent(value):
 
 
 def _wrong_images(predictions, images):
-    """Returns CSV of the wrong images, the most certain predictions first."""
+    """Returns CSV of wrong predictions, the most certain first."""
     labels, predicted, certainties, positions, _ = predictions
     wrong = np.flatnonzero(labels != predicted)
     text = io.StringIO()
@@ -228,7 +228,7 @@ def _wrong_images(predictions, images):
 
 
 def _confusion_matrix(predictions: Predictions, classes: int) -> np.ndarray:
-    """Returns how many images of each class (row) are taken for which."""
+    """Counts images by class (row) and prediction (column)."""
     matrix = np.zeros((classes, classes), np.int64)
     np.add.at(matrix, (predictions.labels, predictions.predicted), 1)
     return matrix
@@ -252,11 +252,11 @@ def _by_class(matrix, classes):
         )
         for i in np.argsort(shares, kind="stable")
     ]
-    head = "class", "test images", "accuracy", "most often taken for"
+    head = "class", "test images", "accuracy", "most frequent error"
     yield markdown.table(rows, head)
     yield (
-        f"[wrong_images.csv](wrong_images.csv) names the "
-        f"{count(int(wrong.sum()), 'wrong image')}, the most certain first."
+        f"[wrong_images.csv](wrong_images.csv) lists "
+        f"{count(int(wrong.sum()), 'wrong prediction')}, most certain first."
     )
     if len(names) <= _NAMED_CLASSES:
         yield "Test images of each class (row) by prediction (column):"
@@ -280,7 +280,7 @@ def _curves(rows, metrics):
 
 
 def _predictions(predictions, classes):
-    """Draws test images with their predictions: mistakes, then the others."""
+    """Draws test images with their predictions, first the wrong ones."""
     labels, predicted, certainties, _, pictures = predictions
     wrong = labels != predicted
     numbers = [n for n in pictures if wrong[n]][: _COLUMNS * _ROWS // 2]

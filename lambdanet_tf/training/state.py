@@ -1,4 +1,4 @@
-"""The state of a run: all that it has reached, and its checkpoints."""
+"""The state of a run, and its checkpoints."""
 
 import json
 import math
@@ -15,22 +15,22 @@ from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.options import NotFinite
 
 _FIELDS = "step", "sums", "rows", "best", "seconds", "epoch_seconds"
-# What TensorFlow raises if files are missing, cut short or of other weights.
+# TensorFlow's errors if files are missing, cut off or have other weights.
 _DAMAGE = AssertionError, ValueError, IndexError, RuntimeError
 
 
 class TrainState:
-    """All that a run has reached, in one `tf.train.Checkpoint`.
+    """The state of a run, in one `tf.train.Checkpoint`.
 
     Attributes:
-        step: training steps taken.
-        sums: loss, accuracy and number of the epoch's images, each summed up:
-            a float64 tensor. To read it waits for the devices.
-        rows: the lines of metrics.csv, one for each epoch.
-        best: the line of the best epoch; None before the first.
+        step: number of training steps taken.
+        sums: float64 tensor, the sums of loss, accuracy and 1 over the epoch's
+            images. Reading it waits for the devices.
+        rows: the rows of metrics.csv, one per epoch.
+        best: the row of the best epoch; None before the first.
         best_weights: the file of its weights, as bytes.
-        seconds: time used, evaluation and saving included.
-        epoch_seconds: time used for training steps alone in this epoch.
+        seconds: time used, with evaluation and saving.
+        epoch_seconds: time of the training steps in this epoch.
 
     `model`, `optimizer` and `averages` are attributes, too.
     """
@@ -66,12 +66,12 @@ class TrainState:
     # Training.
 
     def add(self, sums: tf.Tensor, steps: int) -> None:
-        """Adds training steps, and the sums that `training_step` returned."""
+        """Adds training steps and their sums, the result of `training_step`."""
         self.sums += tf.cast(sums, tf.float64)
         self.step += steps
 
     def tick(self, training: bool = False) -> None:
-        """Adds the time since the last call, of training steps or of others."""
+        """Adds the time since the last call, for training steps or others."""
         now = time.perf_counter()
         elapsed, self._last_tick = now - self._last_tick, now
         self.seconds += elapsed
@@ -83,12 +83,12 @@ class TrainState:
         return {"loss": loss / max(count, 1), "accuracy": right / max(count, 1)}
 
     def is_best(self, metrics: Mapping[str, float]) -> bool:
-        """Returns whether no epoch before was better."""
+        """Returns whether no earlier epoch was better."""
         best, score = self.best, "validation_accuracy"
         return not best or metrics.get(score, 0.0) >= best.get(score, 0.0)
 
     def end_epoch(self, row: dict[str, Any], weights: bytes = b"") -> None:
-        """Adds the line of an epoch, and its weights if they are the best."""
+        """Adds the row of an epoch, and its weights if they are the best."""
         self.rows.append(row)
         self.sums, self.epoch_seconds = tf.zeros_like(self.sums), 0.0
         if weights:
@@ -112,11 +112,11 @@ class TrainState:
     # Checkpoints.
 
     def save(self, folder: str) -> None:
-        """Writes a checkpoint, unless this state is written already.
+        """Writes a checkpoint, unless this state is already written.
 
-        Two are kept. All workers of a run must call it, each with a folder of
-        its own: they may have to read weights together. Weights that are not
-        finite are never written.
+        It keeps two checkpoints. All workers of a run must call it, each with
+        its own folder, because they may have to read weights together. It never
+        writes weights that are not finite.
         """
         self.check_weights()
         now = self.step, len(self.rows)
@@ -131,14 +131,14 @@ class TrainState:
         self._saved = now
 
     def restore(self, path: str) -> None:
-        """Restores a checkpoint; a ValueError names one that does not fit."""
+        """Restores a checkpoint; raises a ValueError if it does not fit."""
         try:
             self._checkpoint.restore(path).assert_consumed()
             fields = json.loads(self._progress.numpy())
         except (*_DAMAGE, tf.errors.OpError) as error:
             raise UserError(
-                f"The checkpoint {path} cannot be read: {error} Put it back, "
-                "or begin a run in another folder."
+                f"The checkpoint {path} cannot be read: {error} Restore its "
+                "files, or start a run in another folder."
             ) from error
         for name in _FIELDS:
             setattr(self, name, fields[name])
@@ -155,9 +155,9 @@ def newest_checkpoint(folder: str) -> str:
 
 
 def check_finite(value: float, step: int) -> None:
-    """Raises `NotFinite` unless a loss, read after a step, is finite."""
+    """Raises `NotFinite` unless a loss is finite."""
     if not math.isfinite(value):
         raise NotFinite(
-            f"Loss or weights became {value} by step {step}. A lower learning "
-            "rate, a longer warm-up or --global-clipnorm may help."
+            f"The loss or a weight became {value} by step {step}. Try a lower "
+            "learning rate, a longer warm-up or --global-clipnorm."
         )

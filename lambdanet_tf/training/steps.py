@@ -1,4 +1,4 @@
-"""Training steps and the evaluation, compiled, on all replicas."""
+"""Compiled training steps and evaluation on all replicas."""
 
 import math
 from collections.abc import Callable
@@ -23,10 +23,11 @@ _MAX_KEPT = 64  # pictures of test images, and of wrong ones
 def training_step(
     state: TrainState, recipe: Recipe, jit_compile: bool = False
 ) -> Callable[..., tf.Tensor]:
-    """Returns a `tf.function` that takes some training steps.
+    """Returns a `tf.function` that runs some training steps.
 
-    It takes an iterator of (images, one-hot labels), the number of the first
-    step, int64, and of steps, int32. It returns the sums of `update_step`.
+    Its arguments are an iterator of (images, one-hot labels), the number of the
+    first step, int64, and the number of steps, int32. It returns the sums of
+    `update_step`.
     """
     strategy = tf.distribute.get_strategy()
     step = update_step(state, recipe)
@@ -47,12 +48,12 @@ def training_step(
 
 
 def update_step(state: TrainState, recipe: Recipe) -> Callable[..., tf.Tensor]:
-    """Returns what one replica computes in a training step.
+    """Returns the function that one replica runs in a training step.
 
-    The sum of the replicas' gradients is the gradient of one device, with each
-    regularization loss once. What random layers draw is a function of the
-    seed, the step and the replica. The function returns float32 `(3,)`: loss
-    (without regularization), top-1 accuracy and 1, each summed over the images.
+    The sum of the replicas' gradients equals the gradient on one device, and
+    includes each regularization loss once. Random layers depend on the seed,
+    the step and the replica. The function returns float32 `(3,)`: the sums of
+    loss (without regularization), top-1 accuracy and 1 over the images.
     """
     model, optimizer = state.model, state.optimizer
     variables = model.trainable_variables
@@ -82,7 +83,7 @@ def update_step(state: TrainState, recipe: Recipe) -> Callable[..., tf.Tensor]:
 
 
 def _replica_seed(seed, step):
-    """Returns the seed of all that is random in a step of this replica."""
+    """Returns the seed of a step in this replica."""
     context = tf.distribute.get_replica_context()
     number = step * context.num_replicas_in_sync + tf.cast(
         context.replica_id_in_sync_group, tf.int64
@@ -92,16 +93,16 @@ def _replica_seed(seed, step):
 
 
 class Predictions(NamedTuple):
-    """What a model makes of the images of all hosts.
+    """The predictions of a model for the images of all hosts.
 
     Attributes:
         labels: int64 `(images,)`.
-        predicted: the likeliest classes, int64 `(images,)`.
-        probabilities: of those, float32 `(images,)`.
-        positions: of the images in their source, int64 `(images,)`.
-        pictures: by row, spread over the source, and some that are wrong, of
-            the images that this host has read, which are the first of a batch
-            on the chief: float32 `(height, width, channels)`.
+        predicted: the most likely classes, int64 `(images,)`.
+        probabilities: their probabilities, float32 `(images,)`.
+        positions: positions of the images in their source, int64 `(images,)`.
+        pictures: dictionary from row to float32 `(height, width, channels)`:
+            images spread over the source, and wrong ones, as far as this host
+            has read them. (On the chief these are the first of a batch.)
     """
 
     labels: np.ndarray
@@ -114,7 +115,7 @@ class Predictions(NamedTuple):
 class Evaluation:
     """Evaluates a model that returns logits, in the scope of its strategy.
 
-    After each batch it calls `check`, which may raise.
+    After each batch it calls `check`, which may raise an error.
     """
 
     def __init__(
@@ -132,10 +133,10 @@ class Evaluation:
         prefix: str = "",
         on_batch: Callable[..., Any] = lambda *arrays: None,
     ) -> dict[str, Any]:
-        """Returns loss, accuracies and number of the images of a source.
+        """Returns loss, accuracies and number of images of a source.
 
-        Images that cannot be read do not count. `on_batch` is given images,
-        labels, weights, positions and probabilities of each batch.
+        Images that cannot be read do not count. `on_batch` is called with
+        images, labels, weights, positions and probabilities of each batch.
         """
         sums = np.zeros(4)
         for batch in self._pipeline.evaluation(source):
@@ -168,7 +169,7 @@ class Evaluation:
             for i in np.flatnonzero(weights):
                 number, wrong = len(rows), found[0][i] != found[1][i]
                 rows.append([*(column[i] for column in found), positions[i]])
-                is_here = i < len(images)  # Or another host has read it.
+                is_here = i < len(images)  # Else another host has read it.
                 if is_here and wrong and len(mistakes) < _MAX_KEPT:
                     mistakes[number] = images[i]
                 elif is_here and number % stride == 0:
@@ -183,8 +184,8 @@ class Evaluation:
 def evaluation_step(model: tf.keras.Model) -> Callable[..., Any]:
     """Returns a `tf.function` of a batch of `InputPipeline.evaluation`.
 
-    It returns float32 `(4,)`, the weighted sums over all images of loss, top-1
-    and top-5 accuracy, and 1; and each replica's probabilities.
+    It returns each replica's probabilities, after float32 `(4,)`: the weighted
+    sums of loss, top-1 and top-5 accuracy, and 1 over all images.
     """
     strategy = tf.distribute.get_strategy()
 
@@ -220,10 +221,10 @@ def cross_entropy(
 
 
 def top_k_accuracy(labels: tf.Tensor, logits: tf.Tensor, k: int) -> tf.Tensor:
-    """Returns whether the label is among the k largest logits, as 0 or 1.
+    """Returns 1 if the label is among the k largest logits, else 0.
 
     Ties and NaN count as wrong, so constant logits score 0. (Keras' metrics
-    and `tf.math.in_top_k` count some of them as right.)
+    and `tf.math.in_top_k` count some of them as correct.)
     """
     labels = tf.argmax(labels, axis=-1, output_type=tf.int32)
     logits = tf.cast(logits, tf.float32)

@@ -1,8 +1,8 @@
 """Pseudo-labels images with a trained model (Noisy Student).
 
-After Noisy Student (Xie et al., 2020), as the paper does for Table 5: the
-images that the teacher is certain of are kept, with its probabilities as soft
-labels, and at most so many of each class if that is asked for.
+This follows Noisy Student (Xie et al., 2020), as the paper does for Table 5. It
+keeps images for which the teacher is confident, with its probabilities as soft
+labels, and optionally a limited number per class.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from lambdanet_tf.training.options import PrintFn
 from lambdanet_tf.training.recipe import from_dict
 
 REPORT_FILE = "pseudo_labels.json"
-_PIECE = 4096  # images whose labels are in a file
+_PIECE = 4096  # images per file
 
 
 def label_images(
@@ -39,19 +39,19 @@ def label_images(
 ) -> dict[str, Any]:
     """Writes images with the predictions of a run as their labels.
 
-    A file holds those of some thousand images; called again after it was
-    stopped, it goes on with the first file that is not there.
+    Each file contains some thousand images. If you call it again after a stop,
+    it continues with the first missing file.
 
     Args:
         run: the teacher, a finished run.
-        images: as for `data.unlabelled_images`.
-        folder: where the pseudo-labels will be.
-        options: which are kept.
-        print_fn: shows a line of text.
+        images: as in `data.unlabelled_images`.
+        folder: folder in which to write the pseudo-labels.
+        options: which pseudo-labels to keep.
+        print_fn: function that prints a line of text.
 
     Returns:
-        The content of the file `pseudo_labels.json`: the arguments, how many
-        images were read and kept, and how many of each class.
+        The content of the file `pseudo_labels.json`: the arguments, and how
+        many images were read, kept, and kept of each class.
     """
     options = options or LabelOptions()
     run.require_finished()
@@ -72,12 +72,12 @@ def label_images(
             _write(output.file(name), certain(number * _PIECE, kept.copy()))
         kept += _counts(output.file(name), len(kept))
         done = min((number + 1) * _PIECE, total)
-        print_fn(f"{done:,} of {total:,} images, {kept.sum():,} kept")
+        print_fn(f"{done:,} of {total:,} images read, {kept.sum():,} kept")
     if not kept.sum():
         tf.io.gfile.rmtree(folder)
         raise UserError(
-            "`threshold` must keep some of the images. Received: "
-            f"{options.threshold}, which none of {total} reaches."
+            "`threshold` must be low enough to keep some images. Received: "
+            f"{options.threshold}, which none of {total} images reaches."
         )
     counts = dict(zip(run.classes, kept.tolist(), strict=True))
     report |= {"kept": int(kept.sum()), "kept_of_each_class": counts}
@@ -87,19 +87,19 @@ def label_images(
 
 
 def _begin(output, facts):
-    """Notes the arguments, or finds that a stopped call had the same."""
+    """Writes the arguments, or checks that a stopped call had the same."""
     is_noted = output.exists(REPORT_FILE)
     noted = read_text(output.file(REPORT_FILE)) if is_noted else ""
     if noted != facts and matching(output.path, "*"):
         raise UserError(
-            "`folder` must be a new one, or one that the same call was stopped "
-            f"in. Received: {output.path!r}."
+            "`folder` must be new, or the folder of the same call that was "
+            f"stopped. Received: {output.path!r}."
         )
     output.write_text(REPORT_FILE, facts)
 
 
 def _certain(run, source, options):
-    """Returns what yields records, from an image on, by what is kept so far."""
+    """Returns a function that yields the records of confident images."""
     model, crop = run.load_model(), evaluation_crop(from_dict(run.recipe))
     most = options.images_per_class or math.inf
 
@@ -124,7 +124,7 @@ def _certain(run, source, options):
 
 
 def _write(path, records):
-    """Writes a TFRecord file, whole or not at all."""
+    """Writes a TFRecord file atomically."""
     with (
         whole_file(path) as temporary,
         tf.io.TFRecordWriter(temporary) as writer,

@@ -75,7 +75,7 @@ def test_files_and_classes_that_cannot_be_meant_are_an_error(folder):
         data.load_images(f"records:{folder}")
     assert len(data.load_images(f"records:{folder},classes=20").classes) == 20
     (folder / "classes.txt").write_text("a\n" * 20)
-    with pytest.raises(ValueError, match="of a name of its own"):
+    with pytest.raises(ValueError, match="with different names"):
         data.load_images(f"records:{folder}")
     (folder / "classes.txt").unlink()
     write_records(folder, "trainval", 1, 2)
@@ -105,7 +105,7 @@ def test_corrupt_records_are_left_out_and_named(tmp_path):
         source = RecordSource(files, [size, 1], parse_labelled(2))
         assert sorted(read_once(source)[1]) == [0, 0, 1]
         reasons = [
-            *("the label is none of 2 classes",) * 2,
+            *("the label is not one of the 2",) * 2,
             *(": ", ": corrupted record at "),
         ]
         found = [*source.check()]
@@ -175,24 +175,6 @@ def test_tfds(tmp_path):
     assert images.test.decode(next(iter(images.test.scan()))[1])
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("folder:x,bits=4", "`bits` must be an integer, 8 to 16"),
-        ("folder:nothing", "nothing.* Received: none"),
-        ("digit", "`data` must be one of digits.*Did you mean 'digits'"),
-        ("record:x", "Did you mean 'records'"),
-        ("folder:x,classes=3", "`options of folder:` must be one of"),
-        ("arrays:nothing.npz", "nothing.npz must be an .npz file"),
-    ],
-)
-def test_unknown_sets(name, message):
-    with pytest.raises(ValueError, match=message):
-        data.load_images(name)
-    with pytest.raises(ValueError, match="`validation_split` must be a numb"):
-        data.load_images("digits", validation_split=1.5)
-
-
 PIXELS = np.arange(20 * 16).reshape(20, 4, 4) % 256
 
 
@@ -216,7 +198,7 @@ def test_arrays_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"x_train": PIXELS / 255}, "from 0.0 to 1.0. Scale them to 0"),
+        ({"x_train": PIXELS / 255}, "from 0.0 to 1.0. Scale them"),
         ({"x_train": PIXELS * 257}, "from 0 to 65535"),
         ({"x_train": np.full((20, 4, 4), np.nan)}, "from nan to nan"),
         ({"x_train": np.zeros((20, 8))}, r"\(number, height, width, chan"),
@@ -225,9 +207,9 @@ def test_arrays_from_a_file(tmp_path):
         ({"y_train": np.arange(20) % 2 - 1}, "Received: -1 to "),
         ({"y_train": np.array(["a", "b"] * 10)}, "invalid literal for int"),
         ({"y_train": np.array([0, 1] * 10, object)}, "Object arrays"),
-        ({"classes": np.array(["a", "a"])}, "name of its own.*'a', 'a'"),
-        ({"x_test": PIXELS[:0], "y_test": []}, "without 0"),
-        ({"y_train": np.zeros(20), "y_test": np.zeros(20)}, "two classes or"),
+        ({"classes": np.array(["a", "a"])}, "different names.*'a', 'a'"),
+        ({"x_test": PIXELS[:0], "y_test": []}, "not empty"),
+        ({"y_train": np.zeros(20), "y_test": np.zeros(20)}, "two or more"),
     ],
 )
 def test_arrays_that_cannot_be_meant_are_refused(tmp_path, changes, message):

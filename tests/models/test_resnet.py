@@ -160,37 +160,6 @@ def test_names_of_imagenet():
 
 
 tiny = networks.tiny
-SCORES = np.array([[0.1, 0.6, 0.3], [0.5, 0.1, 0.4]])
-decode = functools.partial(models.decode_predictions, SCORES)
-
-
-def each(call, **bad):
-    return [(call, {k: x}, f"`{k}` must be") for k, v in bad.items() for x in v]
-
-
-REFUSED = [
-    *each(tiny, input_shape=[(16, 16)], endpoints=[("c2", "c6")], classes=[0]),
-    (tiny, {"input_shape": (3, 16, 3)}, "at least 4x4 pixels"),
-    (tiny, {"num_heads": 3}, "divisible by `num_heads`"),
-    (tiny, {"pooling": "mean", "include_top": False}, "`pooling` must be"),
-    (tiny, {"weights": "imagenet"}, "`weights='imagenet'` exists only"),
-    (tiny, {"include_top": "LLLL"}, "`include_top`.*'LLLL'"),
-    (models.ResNet, {"spec": networks.ATTENTION, "stages": ("A", "A", "A"),
-     "input_shape": (None, None, 3)}, "static"),
-    (models.build, {"name": "LambdaResNet50", "scopes": 3}, "mean 'scope'"),
-    (decode, {"class_names": ["ant", "bee"]}, "must contain 3 names"),
-    (decode, {}, "only the 1000 classes"),
-    (models.decode_predictions, {"predictions": SCORES[0]},
-     r"the shape \(batch, classes\)"),
-    (functools.partial(models.preprocess_input, SCORES),
-     {"data_format": "channels_first"}, "`data_format`.*'channels_last'"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("call", "arguments", "message"), REFUSED)
-def test_what_is_refused(call, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        call(**arguments)
 
 
 def test_layers_that_see_maps_of_one_size_share_their_embeddings():

@@ -51,8 +51,6 @@ def test_a_run_is_exported_and_served_as_its_readme_says(
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("export --run-dir=none", "none is not a run folder"),
-        ("export --formats tflit", "invalid choice: 'tflit'"),
         ("export --top=0 --run-dir={run}", "`top` must be at least 1"),
         ("predict {export} empty", "empty must be a folder with images"),
         ("predict {export} . --top=0", "`top` must be a positive integer"),

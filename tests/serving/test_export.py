@@ -48,7 +48,7 @@ def test_versions_count_up_and_are_never_overwritten(tmp_path):
     before = {f: f.stat().st_mtime_ns for f in first.rglob("*")}
     second, third = write_version(tmp_path, 7), write_version(tmp_path)
     assert [final.name for final in (first, second, third)] == ["1", "7", "8"]
-    with pytest.raises(ValueError, match=r"version=7; .*m holds \[1, 7, 8\]"):
+    with pytest.raises(ValueError, match=r"=7. .*m already has \[1, 7, 8\]"):
         write_version(tmp_path, 7)
     assert serving.newest_export(tmp_path) == third
     assert {f: f.stat().st_mtime_ns for f in first.rglob("*")} == before
@@ -61,7 +61,7 @@ def test_versions_count_up_and_are_never_overwritten(tmp_path):
         versions.write_version(tmp_path / "full", "m", None, fill_the_disk)
     assert os.listdir(tmp_path / "full") == []
     for wrong, message in (
-        ({"name": "../up"}, "`name` must be made of"),
+        ({"name": "../up"}, "`name` must consist of"),
         ({"version": 0}, "must be new, and from 1 to"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -91,7 +91,7 @@ versions.write_version({str(tmp_path)!r}, "m", None, write)"""
         process.kill()
     assert write_version(tmp_path).name == "1"
     assert os.listdir(tmp_path / "m") == ["1"]
-    assert f"Removed {scratch}, which a killed" in capsys.readouterr().out
+    assert f"Removed {scratch}, left by an export" in capsys.readouterr().out
 
 
 def test_foreign_runs_are_rejected(small_run, tmp_path):
@@ -101,7 +101,7 @@ def test_foreign_runs_are_rejected(small_run, tmp_path):
         ({"model": "LambdaResNetSmal"}, "Did you mean 'LambdaResNetSmall'"),
         ({"status": "stopped"}, "`--unfinished`"),
         ({}, "examples.npz must be an .npz file"),
-        (None, "has no run.json"),
+        (None, "contains no run.json"),
     ):
         (folder / "run.json").unlink()
         if changes is not None:
@@ -176,7 +176,7 @@ def test_an_export_agrees_with_keras_without_keras_or_its_faults_are_said(
     assert (status, "does not run" in said) == (2, True)
     for file, message in (
         (examples, "examples.npz must be an .npz"),
-        (copy / "assets.extra/export.json", "has no assets.extra/export.json"),
+        (copy / "assets.extra/export.json", "without assets.extra/export.json"),
     ):
         file.unlink()
         status, said = verified()

@@ -182,17 +182,17 @@ FIVE = functools.partial(classifier, 5, "softmax")
 LOGITS = functools.partial(classifier, 4)
 BARE = functools.partial(models.LambdaResNetSmall, include_preprocessing=False)
 REFUSED = [
-    (LOGITS, {}, "`activation` must be .*given for a model of logits"),
+    (LOGITS, {}, "`activation` must be .*model returns logits"),
     (LOGITS, {"activation": "relu"}, "`activation` must be one of"),
-    (FIVE, {"activation": "sigmoid"}, "'sigmoid' for 'dense.*' with 'softmax'"),
+    (FIVE, {"activation": "sigmoid"}, "'sigmoid' .*'dense.*' with 'softmax'"),
     (lambda: classifier(4, "tanh"), {}, "with 'tanh'"),
     (lambda: chain((8, 8, 3), Keras.Dense(4)), {}, r"`model\.export\(folder"),
     (lambda: chain((16,), Keras.Dense(3)), {}, "must classify images"),
     (lambda: chain((8, 8, 3), two_outputs), {}, "must classify images"),
     (lambda: classifier(3, "softmax", size=None), {}, "`image_size` must be"),
-    (FIVE, {"image_size": (8, 9)}, r"\(8, 9\) for a model of images \(8, 8\)"),
-    (BARE, {}, "read images in .*built with include_preprocessing=False"),
-    (FIVE, {"labels": ("a",)}, "`labels` must hold 5 names.*: 1 names"),
+    (FIVE, {"image_size": (8, 9)}, r"\(8, 9\) for .* size \(8, 8\)"),
+    (BARE, {}, "take images in .*built with include_preprocessing=False"),
+    (FIVE, {"labels": ("a",)}, "`labels` must contain 5 names.*: 1 names"),
 ]
 
 

@@ -45,17 +45,27 @@ def test_drop_path_schedules():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"stages": ("CCC", "CZC", "C", "L")}, "`stages` must contain"),
-        ({"widths": (64, 128)}, "`widths` must have as many"),
-        ({"shortcut": "identity"}, "`shortcut` must be one of"),
         ({"attention_scope": None}, "`attention_scope` must be int"),
         ({"image_mean": (0.0, float("nan"), 1.0)}, "`image_mean` must be"),
-        ({"drop_path": 0.1}, "Did you mean 'drop_path_rate'"),
-        ({"qwerty": 1}, "`qwerty` is not an argument of ResNet50"),
+        ({"activation": ""}, "`activation` must be"),
     ],
 )
 def test_wrong_specs(changes, message):
     with pytest.raises(ValueError, match=message):
         specs.replace(RESNET_50, changes)
-    with pytest.raises(ValueError, match="`pattern` must have 4 letters"):
-        specs.uniform_stages("CCC", (3, 4, 6, 3))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        specs.RESNETS["LambdaResNet50"],
+        LAMBDA_MOBILENET,
+        LAMBDA_MOBILENET.rows[0],
+    ],
+    ids=lambda row: type(row).__name__,
+)
+def test_every_field_is_validated(row):
+    for field in dataclasses.fields(row):
+        for wrong in (object(), -1.5, (0,)):
+            with pytest.raises(ValueError, match=f"`{field.name}`"):
+                dataclasses.replace(row, **{field.name: wrong})

@@ -139,24 +139,6 @@ def test_a_sequence_ends_with_its_end_token(model):
         assert np.all(row[stop:] == end)
 
 
-@pytest.mark.parametrize(
-    ("name", "reason", "wrong"),
-    [
-        ("prompt", "`prompt`", [np.zeros([2, 0], int), np.ones([2, 1])]),
-        ("temperature", "`temperature`", [-1.0, float("nan")]),
-        ("top_k", "`top_k`.*1 to 13.*top_k=", [0, 14, 2.0]),
-        ("top_p", "`top_p`.*top_p=", [-0.1, 1.1]),
-        ("end_token", "`end_token`.*0 to 12.*end_token=13", [13]),
-    ],
-)
-def test_wrong_arguments_are_refused(name, reason, wrong):
-    model = streams.language_model(30)
-    for value in wrong:
-        arguments = {"prompt": ROWS, "length": 3, name: value}
-        with pytest.raises(ValueError, match=reason):
-            streaming.generate(model, **arguments)
-
-
 SERVER = """
 import sys
 for name in ("keras", "tf_keras", "lambdanet_tf"):

@@ -149,7 +149,7 @@ def test_replicas_fit_and_evaluate_all_images_without_class_weights(
     scan = pipeline.scan(pipeline.images.test)
     options = {"steps_per_epoch": 2, "shuffle": False, "verbose": 0}
     training_batches = pipeline.training()
-    with pytest.raises(ValueError, match="`class_weight` .* is for one device"):
+    with pytest.raises(ValueError, match="`class_weight` .* on one device"):
         model.fit(training_batches, class_weight={0: 2.0}, **options)
     model.fit(training_batches, validation_data=scan, **options)
     logs = model.evaluate(scan, verbose=0, return_dict=True)
@@ -160,7 +160,7 @@ def test_replicas_fit_and_evaluate_all_images_without_class_weights(
     alone = {"global_clipnorm": 1.0}, {"precision": "mixed_float16"}
     for field in alone if KERAS_3 else ():  # Keras 2 sums before it clips.
         recipe = training.resolve("smoke", field)
-        with pytest.raises(ValueError, match="not for `model.fit`"):
+        with pytest.raises(ValueError, match="not work in `model.fit`"):
             training.compile_network(model, recipe, 10)
 
 

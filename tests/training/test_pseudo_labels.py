@@ -62,7 +62,7 @@ def test_labels_are_the_predictions_of_the_run(tmp_path, rng, monkeypatch):
         folder = str(tmp_path / name)
         training.label_images(run, pictures, folder, options, say)
 
-    with pytest.raises(ValueError, match="`threshold` must keep some"):
+    with pytest.raises(ValueError, match="`threshold` must be low enough"):
         label("some", threshold=1.0)
     monkeypatch.setattr(teacher, "_PIECE", 8)
     middle = float(np.sort(rows.max(-1))[10:12].mean())
@@ -75,11 +75,11 @@ def test_labels_are_the_predictions_of_the_run(tmp_path, rng, monkeypatch):
         label("some", middle, stop)
     file = tmp_path / "some/pseudo-00001-of-00003.tfrecord"
     written = file.stat().st_mtime_ns
-    with pytest.raises(ValueError, match="must be a new one, or one that"):
+    with pytest.raises(ValueError, match="must be new, or the folder"):
         label("some", threshold=0.1)
     label("some", middle)
     assert file.stat().st_mtime_ns == written
-    with pytest.raises(ValueError, match="must be a new one, or one that"):
+    with pytest.raises(ValueError, match="must be new, or the folder"):
         label("some", middle)
     _, kept = records(tmp_path / "some")
     certain = rows[rows.max(-1) >= middle]
@@ -149,5 +149,5 @@ def test_a_student_trains_with_both_kinds_at_the_ratio(tmp_path):
     assert run.status == "finished"
     assert run.recipe["pseudo_labels"] == str(pseudo)
     (pseudo / "classes.txt").write_text("one\ntwo")
-    with pytest.raises(ValueError, match="must be of the same classes"):
+    with pytest.raises(ValueError, match="same classes as the data"):
         student()

@@ -48,7 +48,7 @@ def test_one_process_trains_in_a_folder_that_is_a_run_or_empty(folder):
     claim(folder.path)
     assert os.listdir(folder.path) == []
     pathlib.Path(folder.file("cat.jpg")).write_bytes(b"a picture")
-    with pytest.raises(ValueError, match="no run.json, but cat.jpg. Choose a"):
+    with pytest.raises(ValueError, match="cat.jpg, but no run.json. Choose a"):
         claim(folder.path)
     assert os.listdir(folder.path) == ["cat.jpg"]
     with pytest.raises(OSError, match="Cannot write .*jpg/run: "):
@@ -67,7 +67,7 @@ def test_a_failed_write_keeps_the_former_file(folder, monkeypatch):
 
 def test_foreign_folders(folder):
     """Without run.json, or with another text or other fields in it."""
-    with pytest.raises(UserError, match="of a run: it has no run.json"):
+    with pytest.raises(UserError, match="run folder: it contains no run.json"):
         folder.read()
     run = {"status": "running", "model": "M", "arguments": {}, "classes": []}
     for changes in ({"metrics": None}, {"arguments": [1]}, {"another": 1}, {}):
@@ -96,14 +96,14 @@ def test_the_newest_run_began_last_whatever_it_is_called(tmp_path):
         RunFolder(base / name).write(Run(status, "LambdaResNetSmall", {}))
 
     base = tmp_path / "[runs]"
-    with pytest.raises(ValueError, match="holds no run at all"):
+    with pytest.raises(ValueError, match="with no run"):
         newest_run(base)
     for name, status in (("1", "finished"), ("2", "running"), ("3", "failed")):
         write(name, status)
     assert newest_run(base, unfinished=True).folder == str(base / "3")
     assert newest_run(base).folder == str(base / "1")
     shutil.rmtree(base / "1")
-    with pytest.raises(ValueError, match="holds 2: running; 3: failed"):
+    with pytest.raises(ValueError, match="with 2: running; 3: failed"):
         newest_run(base)
     for name in ("mine", "20261124-120000", "another"):
         write(name)
@@ -177,7 +177,7 @@ def test_what_cannot_be_read_is_named_and_what_is_not_finite_not_saved(
     kernel = state.model.layers[0].kernel
     kernel.assign(tf.fill(kernel.shape, float("nan")))
     state.step = 2
-    with pytest.raises(training.NotFinite, match="by step 2. A lower"):
+    with pytest.raises(training.NotFinite, match="by step 2. Try a lower"):
         state.save(good)
     make_state().restore(newest_checkpoint(good))
     others = make_state(names=("first", "third"))

@@ -31,7 +31,7 @@ def test_a_run_leaves_its_files_and_the_accuracy_of_its_weights(finished_run):
     assert float(rows[1]["loss"]) < float(rows[0]["loss"])
     run, test = finished_run.read(), data.load_digits().test
     text = pathlib.Path(finished_run.file("report.md")).read_text("utf-8")
-    accuracy = f"Test accuracy **{run.metrics['accuracy']:.2%}** of 359 images"
+    accuracy = f"Test accuracy **{run.metrics['accuracy']:.2%}** on 359 images"
     assert accuracy in text
     assert "![predictions](predictions.png)" in text
 

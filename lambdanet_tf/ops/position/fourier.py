@@ -3,9 +3,9 @@
 Along one axis a position lambda is a convolution, which the discrete Fourier
 transform turns into one product per frequency. The other axes remain a dense
 product of blocks, and the transforms are small real matrices. So everything is
-a matrix product, with fewer operations: for a map of H rows, r taps and
+a matrix product, with fewer operations. For a map of H rows, r taps and
 N >= H + r/2 frequencies, a column of H positions costs about N s + 2 H N
-multiplications per channel pair instead of H r s.
+multiplications per channel pair. Without frequencies it costs H r s.
 """
 
 import math
