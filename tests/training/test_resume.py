@@ -80,7 +80,7 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(
 def test_a_stop_before_the_first_step_is_obeyed_at_once(tmp_path, monkeypatch):
     """Also in a download, which swallows exceptions."""
 
-    def work(*arguments):
+    def work(*arguments, **options):
         try:
             stop()
             time.sleep(0.1)
