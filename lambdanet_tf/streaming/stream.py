@@ -16,6 +16,7 @@ import tensorflow as tf
 from lambdanet_tf.models import check_functional
 from lambdanet_tf.models.graph import calls
 from lambdanet_tf.models.graph import is_graph
+from lambdanet_tf.models.graph import layers_in
 from lambdanet_tf.models.graph import walk
 from lambdanet_tf.streaming import convolution
 
@@ -150,8 +151,8 @@ _known = weakref.WeakKeyDictionary()
 def tested(model: tf.keras.Model) -> tuple[bool, dict]:
     """Tests a model at first use; returns if outputs sum to 1, and a cache."""
     check_functional(model)
-    end = model.outputs[0]  # It changes if a Sequential gets more layers.
-    if model not in _known or _known[model][0] is not end:
+    layers = layers_in(model)[1:]  # A Sequential may get more of them.
+    if model not in _known or _known[model][0] != layers:
         if len(model.inputs) != 1 or len(model.outputs) != 1:
             raise ValueError(
                 f"Model {model.name!r} cannot stream, because it must have one "
@@ -165,7 +166,7 @@ def tested(model: tf.keras.Model) -> tuple[bool, dict]:
             outputs = np.asarray(walk(model, inputs, test)).astype(np.float64)
         sums = outputs.sum(axis=-1)
         is_softmax = np.all(outputs >= 0) and np.allclose(sums, 1, atol=0.02)
-        _known[model] = end, bool(is_softmax), {}
+        _known[model] = layers, bool(is_softmax), {}
     return _known[model][1:]
 
 
