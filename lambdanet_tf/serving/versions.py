@@ -149,7 +149,7 @@ def _free_folder(place, version):
     taken = list_versions(place)
     if version is None:
         version = max(taken, default=0) + 1
-    elif version in taken or not 1 <= version <= _LARGEST:
+    if version in taken or not 1 <= version <= _LARGEST:
         raise UserError(
             f"`version` must be new, and from 1 to {_LARGEST}. Received: "
             f"version={version!r}. {place} already has {taken}."

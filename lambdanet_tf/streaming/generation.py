@@ -98,7 +98,7 @@ def tokens(
         # A smaller divisor would make logits infinite.
         tf.constant(max(temperature, 1e-30), tf.float32),
         # At least one token remains.
-        tf.constant(1.0 if top_p is None else max(top_p, 1e-30), tf.float32),
+        tf.constant(1.0 if top_p is None else max(top_p, 1e-30), tf.float64),
         tf.cast(seed, tf.int32),
         tf.constant(-1 if end_token is None else end_token, tf.int32),
     )
@@ -172,8 +172,11 @@ def _pick(draws, rank, logits, place, ended, numbers):
     logits, order = logits / temperature, None
     if rank is not None:
         logits, order = tf.math.top_k(logits, rank)  # the most likely first
-        likelier = tf.cumsum(tf.nn.softmax(logits), axis=-1, exclusive=True)
-        logits = tf.where(likelier < top_p, logits, -float("inf"))
+        # Rounded sums would keep one more of tokens that are equally likely.
+        shares = tf.exp(tf.cast(logits - logits[:, :1], tf.float64))
+        likelier = tf.cumsum(shares, axis=-1, exclusive=True)
+        is_kept = likelier < top_p * tf.reduce_sum(shares, -1, keepdims=True)
+        logits = tf.where(is_kept, logits, -float("inf"))
     drawn = tf.random.stateless_categorical(logits, 1, [seed, place], tf.int32)
     if order is not None:
         drawn = tf.gather(order, drawn, batch_dims=1)

@@ -60,9 +60,11 @@ def test_versions_count_up_and_are_never_overwritten(tmp_path):
     with pytest.raises(OSError, match="disk full"):
         versions.write_version(tmp_path / "full", "m", None, fill_the_disk)
     assert os.listdir(tmp_path / "full") == []
+    write_version(tmp_path, 2**63 - 1, "last")  # No server reads the next one.
     for wrong, message in (
         ({"name": "../up"}, "`name` must consist of"),
         ({"version": 0}, "must be new, and from 1 to"),
+        ({"name": "last"}, "must be new, and from 1 to"),
     ):
         with pytest.raises(ValueError, match=message):
             write_version(tmp_path, **wrong)

@@ -100,6 +100,14 @@ def test_ten_thousand_draws_are_as_numpy_says(draw):
     assert np.all(np.abs(counts / 10000 - expected) < 4 * deviation + 1e-9)
 
 
+def test_the_fewest_of_equally_likely_tokens_are_kept():
+    for size, top_p, fewest in ((8, 0.5, 4), (10, 0.1, 1), (10, 0.9, 9)):
+        draw = {"temperature": 1.0, "top_p": top_p, "seed": 0}
+        model = table(*[0.0] * size)
+        found = streaming.generate(model, [[0]] * 500, 1, **draw)[:, 1]
+        assert np.unique(found).tolist() == [*range(fewest)]
+
+
 def test_outputs_that_are_not_finite_are_told():
     impossible = [-float("inf")] * 3
     for logits in ([0.0, float("nan"), 1.0], impossible, [0.0, np.inf, 1.0]):
