@@ -98,7 +98,7 @@ def test_images_that_cannot_be_read_or_are_in_two_splits_are_named(
 ):
     """Two classes: a red one, and one with everything that can go wrong."""
     red = {f"red/{i}.png": png([255, 0, 0]) for i in range(5)}
-    no_image = "ValueError: No JPEG, PNG, BMP, GIF, TIFF, WEBP."
+    no_image = "ValueError: Not a JPEG, PNG, BMP, GIF, TIFF, WEBP file."
     bits = "ValueError: Channels of 32 bits have no known range."
     cut = jpeg([1, 2, 3], size=(64, 64))[:-200]
     odd = {
