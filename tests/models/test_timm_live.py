@@ -15,6 +15,8 @@ from tests.support import checks
 from tests.support import networks
 from tests.support import timm_golden
 from tests.support.timm_golden import TIMM_NAMES
+from tests.support.timm_golden import TINY
+from tests.support.timm_golden import VARIANTS
 
 pytestmark = [
     pytest.mark.once,
@@ -36,7 +38,10 @@ def torch():
 def both(spec, size, torch, **arguments):
     """timm's network and ours with the golden weights."""
     state = timm_golden.state_dict(spec, image_size=size[0])
-    theirs = timm_models.published(TIMM_NAMES[spec.name], size[0])
+    if spec.name in TIMM_NAMES:
+        theirs = timm_models.published(TIMM_NAMES[spec.name], size[0])
+    else:
+        theirs = timm_models.build(spec, image_size=size[0])
     tensors = {key: torch.tensor(array) for key, array in state.items()}
     theirs.load_state_dict(tensors, strict=True)
     arguments |= {"input_shape": (*size, 3), "include_preprocessing": False}
@@ -46,6 +51,21 @@ def both(spec, size, torch, **arguments):
 
 
 SPECS = [specs.RESNETS[name] for name in TIMM_NAMES]
+COMPARED = [
+    *((spec, height, 1e-5) for spec in SPECS for height in (128, 160)),
+    *((specs.replace(TINY, v), 64, 2e-5) for v in VARIANTS.values()),
+]
+
+
+@pytest.mark.parametrize(("spec", "height", "tolerance"), COMPARED)
+def test_logits_are_timms(spec, height, tolerance, torch, rng):
+    size = height, height if spec.scope is None else 96
+    network, model = both(spec, size, torch, classifier_activation=None)
+    network.eval()
+    images = rng.normal(size=(2, *size, 3)).astype(np.float32)
+    with torch.inference_mode():
+        logits = network(torch.tensor(images.transpose(0, 3, 1, 2)))
+    checks.assert_close(model(images), logits.numpy(), tolerance)
 
 
 @pytest.mark.parametrize("spec", SPECS)
