@@ -27,5 +27,5 @@ def test_the_cells_of_the_readme_print_what_it_says(capsys):
     final = 100 * validation[-1]
     assert float(printed[1]) == pytest.approx(final, abs=0.06)
     # Another processor rounds otherwise, and ends elsewhere.
-    low, high = re.search(r"reached ([\d.]+) to ([\d.]+) %", text).groups()
+    low, high = re.search(r"reached ([\d.]+) to ([\d.]+)%", text).groups()
     assert float(low) - 4 < final < float(high) + 4
