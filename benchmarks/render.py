@@ -51,9 +51,9 @@ def provenance(topic, found, with_stale=True):
     for x in found:
         dates.setdefault(x["date"], {}).setdefault(x["commit"])
     measured = "; ".join(
-        f"at {_commits(at)}, on {date}" for date, at in sorted(dates.items())
+        f"at {_commits(at)} on {date}" for date, at in sorted(dates.items())
     )
-    text = f"{topic.name}.jsonl, by "
+    text = f"Data from {topic.name}.jsonl, recorded by "
     text += ", ".join(f"`{command}`" for command in topic.commands)
     text += f" on {'; '.join(machines)}" if machines else ""
     text += f"; measured {measured}"

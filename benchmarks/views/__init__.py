@@ -116,7 +116,7 @@ def summary(ratios):
     """Ratios in words: median, number, least to most."""
     return (
         f"{median(ratios):.2f} times as long (median of "
-        f"{len(ratios)} rows; {min(ratios):.2f} to {max(ratios):.2f})"
+        f"{len(ratios)} rows; range {min(ratios):.2f} to {max(ratios):.2f})"
     )
 
 

@@ -7,7 +7,7 @@ from benchmarks.views import networks
 from lambdanet_tf import markdown
 
 HELD_OUT = (11, 12)  # draws that no choice was fitted to
-_HEAD = ("claim", "their time / ours", "command", "rows where we lose")
+_HEAD = ("claim", "their time / ours", "command", "rows where ours is slower")
 CLAIMS = {
     "layers.speed --baselines": "Layers are faster than timm's and lucidrains'",
     "layers.speed": "Layers are faster than einsum and convolutions",
@@ -40,12 +40,12 @@ def _said(rows, group, name):
 def _regret(found):
     rows = [x for x in layers.regrets(found) if x.draw in HELD_OUT]
     figures = [
-        f"draw {x.draw}, {x.phase}: {x.mean:.2f} (mean; fastest for "
+        f"draw {x.draw}, {x.phase}: {x.mean:.2f} on average (fastest for "
         f"{x.fastest} of {x.layers} layers)"
         for x in rows
     ]
     worst = max(row.worst for row in rows)
-    return "; ".join(figures), f"up to {worst:.2f} for single layers"
+    return "; ".join(figures), f"up to {worst:.2f} for individual layers"
 
 
 def _loop(found):
@@ -66,7 +66,7 @@ def speed(found):
             [x for x in attention if "attention" in x.layer], "{layer}", "{map}"
         ),
         _said(networks.faster(found["comparison"]), "{timed}", "{network}"),
-        _said(networks.pairs(found), "{phase}", "{network} against {against}"),
+        _said(networks.pairs(found), "{phase}", "{network} versus {against}"),
         _regret(found),
         _loop(found),
         _said(commands.exports(found), commands.EXPORT, network),

@@ -27,8 +27,8 @@ def overhead(found):
         "network": "{network}",
         "bare step, one batch, ms": "{seconds[held]:.1f/ms}",
         "bare step, pipeline, ms": "{seconds[fed]:.1f/ms}",
-        "the loop of `train.py`, ms": "{seconds[loop]:.1f/ms}",
-        "loop / bare on the pipeline (epochs: least to most)": "{times}",
+        "the loop in `train.py`, ms": "{seconds[loop]:.1f/ms}",
+        "loop / bare step, pipeline (range over epochs)": "{times}",
     }
     return views.listing(loops(found), columns)
 
@@ -69,7 +69,7 @@ def runtimes(found):
             cells[row.network, column] = views.interval(times)
             ratios[name].append(times[0])
     sentences = [
-        f"- {name} vs. {plain}: {views.summary(times)}, "
+        f"- Compared with {plain}, {name} takes {views.summary(times)}, and is "
         f"faster in {sum(x < 1 for x in times)} of them."
         for name, times in ratios.items()
     ]

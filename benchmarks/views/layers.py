@@ -66,12 +66,12 @@ def layers(found):
     columns = {
         "layer (h=4)": "{layer}, batch {batch}",
         "auto chooses": "{algorithm}",
-        "forward ms": "{forward:.1f/ms}",
-        "training ms": "{training:.1f/ms}",
-        "% of peak": "{share:.0f/%} %",
-        "to the fastest": "{fastest}",
-        "to einsum, conv2d, depthwise": "{naive}",
-        "to timm, lucidrains": "{baselines}",
+        "forward, ms": "{forward:.1f/ms}",
+        "training, ms": "{training:.1f/ms}",
+        "% of peak": "{share:.0f/%}%",
+        "fastest": "{fastest}",
+        "best of einsum, conv2d, depthwise": "{naive}",
+        "best of timm, lucidrains": "{baselines}",
     }
     return views.listing([_line(*pair) for pair in _lines(found)], columns)
 
@@ -119,9 +119,9 @@ def regrets(found):
 def regret(found):
     columns = {
         **views.fields("draw", "phase", "layers"),
-        "auto is the fastest for": "{fastest}",
-        "mean": "{mean:.2f}",
-        "worst": "{worst:.2f}",
+        "layers where `auto` is fastest": "{fastest}",
+        "mean regret": "{mean:.2f}",
+        "worst regret": "{worst:.2f}",
     }
     return views.listing(regrets(found), columns)
 
@@ -174,12 +174,12 @@ def attention_memory(found):
     stages = [row for row in _attention(found, "bytes") if row.layers > 1]
     for (layer,), group in views.grouped(stages, "layer").items():
         gib = {f"{x.map} ({x.layers})": x.value / 2**30 for x in group}
-        gib["all"] = sum(gib.values())
+        gib["sum"] = sum(gib.values())
         line, printed, _ = ATTENTION[layer]
         gib["paper's formula"] = formula.get(line)
         for column, value in gib.items():
             cells[layer, column] = views.text(value, ".2f")
-        cells[layer, "in the paper"] = printed
+        cells[layer, "printed in the paper"] = printed
     for row in (x for x in _of_one(found) if x.batch in _BATCHES):
         text = f"{row.value / 2**30:,.3g}"
         batches[row.layer, f"batch {row.batch}"] = text
@@ -207,7 +207,7 @@ def attention_time(found):
         text = f"{median(ms):.0f} ({ms[0]:.0f}-{ms[-1]:.0f}), {row.ratio:.2f}"
         cells[row.layer, head] = text
     for layer, (_, _, printed) in ATTENTION.items():
-        cells[layer, "the paper's images/s, top-1"] = printed
+        cells[layer, "images/s, top-1 in the paper"] = printed
     return views.crossed(cells, "layers")
 
 
@@ -237,4 +237,4 @@ def generation(found):
         ms = sorted(1e3 * seconds for seconds in row.seconds)
         text = views.interval((median(ms), ms[0], ms[-1]), 1)
         cells[row.way, f"{row.tokens:,} tokens"] = text
-    return views.crossed(cells, "ms per token, after")
+    return views.crossed(cells, "ms per token after")

@@ -9,8 +9,8 @@ from benchmarks.views.studies import seed_by_seed
 SCORES = {  # what is scored, and the digits that are shown
     "segmentation": ("mean IoU, %", 1),
     "forecast": ("mean absolute error, ppm", 3),
-    "bytes": ("bits a byte", 3),
-    "decoder": ("bits a byte", 3),
+    "bytes": ("bits per byte", 3),
+    "decoder": ("bits per byte", 3),
 }
 _FIRST_STEPS = 300  # updates, in records that do not name them
 
@@ -49,14 +49,14 @@ def _compared(final, searched, digits, score):
         rows.append(row)
     columns = {
         "layer": "{variant}",
-        "validation by initial weights and rate": "{searched}",
+        "validation score by rate (initial weights)": "{searched}",
         "rate": "{rate:g}",
         "initial weights": "{first}",
         "parameters": "{parameters:,}",
         "training MFLOPs": "{flops:.1f/M}",
         f"{score}, by seed": "{scores}",
         "mean": "{mean}",
-        f"less {other}": "{less}",
+        f"difference from {other}": "{less}",
     }
     return views.listing(rows, columns)
 
@@ -71,8 +71,8 @@ def _tables(task, found):
     search = [row for row in longest if row.part == "search"]
     final = [row for row in longest if row.part == "final"]
     return views.page(
-        f"{steps} updates; a search of {len(search)} runs. ± is half of the "
-        "95 % t-interval over seeds. FLOPs are of one example.",
+        f"{steps} updates per run, and {len(search)} search runs. ± is half "
+        "the 95% confidence interval over seeds. FLOPs are for one example.",
         _compared(final, _searched(search, digits), digits, score),
     )
 

@@ -35,8 +35,8 @@ def networks(found):
         **views.fields("network", "phase"),
         "images/s": "{rate:.2f}",
         "compared with": "{other}",
-        "ratio": "{times}",
-        "the paper's (TPUv3)": "{papers}",
+        "ratio of images/s": "{times}",
+        "ratio in the paper (TPUv3)": "{papers}",
     }
     return views.listing(rows, columns)
 
@@ -155,8 +155,8 @@ TITLES = {
     "4": "Table 4: memory for 128 images of 224 px",
     "8": "Table 8: query depth, heads, intra-depth and scope",
     "9": "Table 9: content and position lambdas",
-    "10": "Table 10: scope, lambda layers in c3, c4 and c5",
-    "12": "Table 12: stages c2 to c5, C convolution, L lambda layer",
+    "10": "Table 10: scope, with lambda layers in c3, c4 and c5",
+    "12": "Table 12: stages c2 to c5 (C: convolution, L: lambda layer)",
     "13": "Table 13: LambdaResNets and ResNet-RS",
     "15": "Table 15: C4 variants at 320 px",
     "16": "Table 16: C4 variant with scope 7 at 256 px",
@@ -182,9 +182,9 @@ def paper_tables(found):
     first = {"table": "{title}", **views.fields("quantity")}
     why = {**views.fields("row", "paper", "ours"), "why": "{verdict}"}
     return views.page(
-        f"{len(same)} of {len(rows)} figures agree to the last digit; "
-        "ours, with the paper's in parentheses:",
+        f"{len(same)} of {len(rows)} figures agree to the last digit. Each "
+        "entry is our figure, with the paper's in parentheses:",
         views.listing(agreeing, first | {"rows that agree": "{rows}"}),
-        "The others:",
+        "The other figures differ:",
         views.listing(other, first | why),
     )

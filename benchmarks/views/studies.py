@@ -12,7 +12,7 @@ CONFIDENCE = 0.95
 def _versions(row):
     name = "keras" if "keras" in row.versions else "tf_keras"
     tensorflow = row.versions["tensorflow"]
-    return f"{name} {row.versions[name]}, TensorFlow {tensorflow}"
+    return f"{name} {row.versions[name]} and TensorFlow {tensorflow}"
 
 
 def interval(numbers):
@@ -99,17 +99,17 @@ def fashion(stage, found):
         "rate": "{rate:g}",
         "test accuracy by seed": "{shares}",
         "mean": "{mean}",
-        "minus": "{against}",
-        "points": "{difference}",
-        "p, Holm": "{holm:.3f}",
-        "": "{verdict}",
-        **({"ms per step, alone": "{step:.1f/ms}"} if step else {}),
+        "compared with": "{against}",
+        "difference, points": "{difference}",
+        "p (Holm)": "{holm:.3f}",
+        "verdict": "{verdict}",
+        **({"ms per step (timed alone)": "{step:.1f/ms}"} if step else {}),
     }
     return views.page(
         views.listing(rows, columns),
-        f"{len(final)} final runs, {final[0].test_images:,} test "
-        f"images; ± is half of the {CONFIDENCE:.0%} t-interval over seeds. "
-        f"{_versions(final[0])}.",
+        f"{len(final)} final runs on {final[0].test_images:,} test images, "
+        f"with {_versions(final[0])}; ± is half the {CONFIDENCE:.0%} "
+        "confidence interval over seeds.",
     )
 
 
@@ -148,8 +148,9 @@ def digits_default(found):
     share = statistics.mean(row.accuracy for row in rows)
     return views.page(
         views.listing(rows, columns),
-        f"Mean of {len(rows)} seeds: **{share:.2%}** of {rows[0].test_images} "
-        f"test images; {_versions(rows[0])}, {rows[0].device}.",
+        f"The mean accuracy over {len(rows)} seeds is **{share:.2%}** on "
+        f"{rows[0].test_images} test images, with {_versions(rows[0])} on "
+        f"{rows[0].device}.",
     )
 
 
@@ -157,7 +158,7 @@ def digits_default(found):
 def own_pictures(found):
     rows = _longest(found["own_pictures"])
     return views.listing(
-        rows, {"": "{name}", "test accuracy": "{accuracy:.2%}"}
+        rows, {"setting": "{name}", "test accuracy": "{accuracy:.2%}"}
     )
 
 
@@ -174,15 +175,15 @@ def pseudo_labels(found):
         strict=True,
     )
     cells[kept[0].arm, "pseudo-labels kept"] = views.joined(counts, ",")
-    cells[kept[0].arm, "right labels"] = views.joined(right, ".1%")
-    return views.crossed(cells, "")
+    cells[kept[0].arm, "correct pseudo-labels"] = views.joined(right, ".1%")
+    return views.crossed(cells, "training images")
 
 
 METRICS = {
-    "boxes AP": "AP",
-    "AP50": "AP50",
-    "AP75": "AP75",
-    "masks AP": "mask_AP",
+    "box AP": "AP",
+    "box AP50": "AP50",
+    "box AP75": "AP75",
+    "mask AP": "mask_AP",
     "mask AP50": "mask_AP50",
     "mask AP75": "mask_AP75",
 }
@@ -202,15 +203,15 @@ def detection(found):
         "minutes": "{seconds:.0f/min}",
     }
     texts = []
-    for kind in ("boxes AP", "masks AP"):
+    for kind in ("box AP", "mask AP"):
         by_seed = {"lambda": {}, "convolution": {}}
         for row in rows:
             points = 100 * row.metrics[METRICS[kind]]
             by_seed[row.network][row.seed] = points
         difference = mean(seed_by_seed(*by_seed.values()), 1, "+")
-        texts.append(f"{kind}: {difference} points with lambda layers.")
+        texts.append(f"Lambda layers change the {kind} by {difference} points.")
     return views.page(
         views.listing(rows, columns),
-        f"AP in percent on {rows[0].scenes} scenes. {_versions(rows[0])}.",
+        f"AP in percent on {rows[0].scenes} scenes, with {_versions(rows[0])}.",
         "\n".join(texts),
     )

@@ -69,6 +69,6 @@ def compiled(found):
     }
     return views.page(
         views.listing(map(_shown, rows), columns),
-        "The paper's times divided by the estimated times:",
+        "Ratios of the paper's times to the estimated times:",
         "\n".join(_ranks(found)),
     )
