@@ -1,0 +1,321 @@
+"""Compares layers where an output depends on inputs far away: long_range.md.
+
+    python -m benchmarks.studies.long_range --only "copying, 128"
+
+The protocol is that of docs/study.md. All data but the digits are generated.
+"""
+
+import functools
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks import records
+from benchmarks.studies import protocol
+from benchmarks.studies import runs
+from benchmarks.studies.protocol import ATTENTION
+from benchmarks.studies.protocol import KERNEL
+from benchmarks.studies.protocol import LAMBDA
+from benchmarks.studies.protocol import Task
+from benchmarks.studies.protocol import Variant
+
+keras = tf.keras.layers
+BLOCKS, WIDTH, STEPS = 2, 48, 600
+LENGTHS = {128: 32, 512: 16, 2048: 8}  # positions, and sequences of a batch
+PAIRS, RECALLED = (4, 8, 16), 64  # pairs, and positions of their sequences
+SYMBOLS = 10  # that are copied
+PATHS = (24, 6), (24, 12), (32, 18)  # pixels of an image, and of a path
+UNASKED = -1  # the target of a position that does not count
+
+
+def copying(rng, count, length):
+    """Ten of eight symbols, blanks, a signal, and then the same again.
+
+    Arjovsky et al., "Unitary Evolution Recurrent Neural Networks", 4.1.
+    """
+    symbols = rng.integers(1, 9, [count, SYMBOLS])
+    inputs = np.zeros([count, length], "int32")
+    inputs[:, :SYMBOLS] = symbols
+    inputs[:, -SYMBOLS - 1] = 9
+    return inputs, symbols
+
+
+def adding(rng, count, length):
+    """Numbers in [0, 1], of which two are marked: their sum.
+
+    Hochreiter and Schmidhuber, "Long Short-Term Memory", 5.4, as in Arjovsky
+    et al.: one mark in each half.
+    """
+    inputs = np.zeros([count, length, 2], "float32")
+    inputs[..., 0] = rng.uniform(size=[count, length])
+    half = length // 2
+    marked = rng.integers(0, half, [count, 2]) + [0, half]
+    np.put_along_axis(inputs[..., 1], marked, 1, axis=1)
+    return inputs, inputs.prod(-1).sum(1)
+
+
+def recall(rng, count, length, pairs):
+    """Keys with values, then each key asked for once, among blanks.
+
+    Arora et al., "Zoology: Measuring and Improving Recall", 3.
+    """
+    keys = rng.permuted(np.tile(np.arange(1, 32), [count, 1]), axis=1)
+    keys = keys[:, :pairs]
+    values = rng.integers(32, 64, [count, pairs])
+    inputs = np.zeros([count, length], "int32")
+    inputs[:, 0 : 2 * pairs : 2] = keys
+    inputs[:, 1 : 2 * pairs : 2] = values
+    targets = np.full([count, length], UNASKED, "int32")
+    places = np.tile(np.arange(2 * pairs, length), [count, 1])
+    places = rng.permuted(places, axis=1)[:, :pairs]
+    np.put_along_axis(inputs, places, keys, axis=1)
+    np.put_along_axis(targets, places, values, axis=1)
+    return inputs, targets
+
+
+@functools.cache
+def generated(task, count, *arguments):
+    """Returns data by part: inputs and targets."""
+    counts = {"training": count, "validation": 512, "test": 2048}
+    return {
+        part: task(np.random.default_rng(seed), number, *arguments)
+        for seed, (part, number) in enumerate(counts.items())
+    }
+
+
+@functools.cache
+def digits_data():
+    """scikit-learn's digits, a pixel at a time (Le et al., 2015)."""
+    images, labels = runs.digits()
+    order = np.random.default_rng(0).permutation(len(images))
+    parts = {"training": order[:1100], "validation": order[1100:1400]}
+    parts["test"] = order[1400:]
+    sequences = images.reshape(len(images), -1, 1)
+    return {part: (sequences[x], labels[x]) for part, x in parts.items()}
+
+
+def path(rng, size, length):
+    """Returns the pixels of a smooth path, or None if it leaves the image."""
+    place, angle = rng.uniform(2, size - 2, 2), rng.uniform(0, 2 * np.pi)
+    pixels = []
+    while len(pixels) < length:
+        pixel = tuple(np.rint(place).astype(int))
+        if not all(0 < x < size - 1 for x in pixel):
+            return None
+        if pixel not in pixels:
+            pixels.append(pixel)
+        angle += rng.normal(0, 0.25)
+        place = place + [np.sin(angle), np.cos(angle)]
+    return np.array(pixels)
+
+
+def pathfinder(rng, count, size, length):
+    """Two dots and two paths: whether one path joins the dots.
+
+    Linsley et al., "Learning Long-Range Spatial Dependencies", 4; Tay et al.,
+    "Long Range Arena", 2.2. Paths are 1, dots 2.
+    """
+    images = np.zeros([count, size, size, 1], "float32")
+    labels = rng.integers(0, 2, count)
+    for image, label in zip(images, labels, strict=True):
+        one = other = None
+        while one is None:
+            one = path(rng, size, length)
+        while other is None or np.abs(one[:, None] - other).max(-1).min() < 4:
+            other = path(rng, size, length)
+        image[tuple(np.concatenate([one, other]).T)] = 1
+        for y, x in (one[0], one[-1] if label else other[-1]):
+            image[y - 1 : y + 2, x - 1 : x + 2] = 2
+    return images, labels
+
+
+def sequence_network(embed, kept, outputs, shape, variant, start):
+    """Of the last positions as many come out as are asked for."""
+    width, *hidden = variant.widths
+    inputs = tf.keras.Input(shape)
+    x = embed(width)(inputs)
+    variant = variant._replace(widths=hidden)
+    x = protocol.residual_blocks(x, variant, start, BLOCKS)
+    x = x[:, -kept:] if kept > 1 else x[:, -1]
+    return tf.keras.Model(inputs, keras.Dense(outputs)(x))
+
+
+def image_network(size, variant, start):
+    """A pixel of the first map is one of 4x4 of the image."""
+    width, *hidden = variant.widths
+    inputs = tf.keras.Input((size, size, 1))
+    x = keras.Conv2D(width, 4, 2, padding="same")(inputs)
+    variant = variant._replace(widths=hidden)
+    x = protocol.residual_blocks(x, variant, start, 2 * BLOCKS)
+    logits = keras.Dense(2)(keras.GlobalAveragePooling2D()(x))
+    return tf.keras.Model(inputs, logits)
+
+
+def embedding(vocabulary, taps=1):
+    """Tokens, each with those before it where there are several taps."""
+
+    def embed(width):
+        convolution = keras.Conv1D(width, taps, padding="causal")
+        table = keras.Embedding(vocabulary, width)
+        return lambda tokens: convolution(table(tokens))
+
+    return embed
+
+
+def squared(targets, outputs):
+    return tf.reduce_mean(tf.square(targets - outputs[:, 0]))
+
+
+def near(targets, outputs):
+    """Returns the per cent of sums that are right within 0.04."""
+    return 100 * float(np.mean(np.abs(targets - outputs[:, 0]) < 0.04))
+
+
+def right(targets, logits):
+    """Returns the per cent of what is asked that is answered."""
+    asked = targets != UNASKED
+    return 100 * float(np.mean((logits.argmax(-1) == targets)[asked]))
+
+
+asked_entropy = tf.keras.losses.SparseCategoricalCrossentropy(
+    from_logits=True, ignore_class=UNASKED
+)
+
+
+# The inner widths of a decoder by the length of its sequences: all layers have
+# as many weights, within 1 %.
+HIDDEN = {
+    64: (156, 164, 104, 96, 288, 48),
+    128: (144, 164, 88, 96, 244, 48),
+    512: (168, 252, 80, 184, 288, 136),
+    2048: (292, 628, 76, 560, 760, 512),
+}
+
+
+def sequence_layers(length):
+    taps = math.isqrt(length - 1) + 1  # two layers see the whole sequence
+    dilated = protocol.causal_convolution(taps, (1, taps))
+    attention = protocol.attention(causal=True)
+    lambdas, local, *others = HIDDEN[length]
+    wide = WIDTH, lambdas
+    return {
+        "lambda, global": Variant(protocol.past(8), wide, LAMBDA[1:]),
+        "lambda, global, N(0, 1)": Variant(protocol.past(8), wide, LAMBDA[:1]),
+        "lambda, scope 31": Variant(
+            protocol.past(8, 31), (WIDTH, local), LAMBDA[1:]
+        ),
+        "attention": Variant(attention, (WIDTH, others[0]), ATTENTION),
+        "Keras' attention": Variant(
+            protocol.keras_attention, (WIDTH, others[1]), ATTENTION[:1]
+        ),
+        "convolution": Variant(dilated, (WIDTH // 2, others[2]), KERNEL[:1]),
+        "GRU": Variant(
+            protocol.gru, (WIDTH, others[3]), protocol.RECURRENT[:1]
+        ),
+    }
+
+
+def dilated(width, start, place):
+    return keras.Conv2D(
+        width, 3, padding="same", dilation_rate=(1, 2, 4, 1)[place]
+    )
+
+
+IMAGE_LAYERS = {
+    "lambda, global": Variant(
+        protocol.lambda_layer(key_dim=8), (WIDTH, 96), LAMBDA
+    ),
+    "lambda, scope 7": Variant(
+        protocol.lambda_layer(key_dim=8, scope=7), (WIDTH, 96), LAMBDA
+    ),
+    "attention": Variant(protocol.attention(), (WIDTH, 80), ATTENTION),
+    "convolution": Variant(dilated, (WIDTH // 2, 96), KERNEL[:1]),
+}
+
+
+def of_sequences(network, make, length, batch, steps, *arguments, **changes):
+    """A task of generated sequences, as long as there are steps."""
+    data = generated, make, steps * batch, length, *arguments
+    return Task(
+        sequence_layers(length),
+        network=network,
+        data=functools.partial(*data),
+        loss=asked_entropy,
+        score=right,
+        best=max,
+        steps=steps,
+        batch=batch,
+    )._replace(**changes)
+
+
+def copied(length, batch, searched=""):
+    network = functools.partial(
+        sequence_network, embedding(10), SYMBOLS, 10, (length,)
+    )
+    return of_sequences(
+        network, copying, length, batch, STEPS, searched=searched
+    )
+
+
+def added(length, batch, searched=""):
+    network = functools.partial(
+        sequence_network, keras.Dense, 1, 1, (length, 2)
+    )
+    changes = {"loss": squared, "score": near, "searched": searched}
+    return of_sequences(network, adding, length, batch, STEPS, **changes)
+
+
+def recalled(pairs):
+    network = functools.partial(
+        sequence_network, embedding(64, taps=3), RECALLED, 64, (RECALLED,)
+    )
+    return of_sequences(network, recall, RECALLED, 32, STEPS, pairs)
+
+
+def found_paths(size, length):
+    return Task(
+        IMAGE_LAYERS,
+        network=functools.partial(image_network, size),
+        data=functools.partial(generated, pathfinder, 9600, size, length),
+        loss=protocol.cross_entropy,
+        score=right,
+        best=max,
+        steps=STEPS,
+        batch=32,
+    )
+
+
+SHORT, *LONGER = LENGTHS.items()
+TASKS = {
+    f"copying, {SHORT[0]}": copied(*SHORT),
+    f"adding, {SHORT[0]}": added(*SHORT),
+    **{f"recall, {pairs}": recalled(pairs) for pairs in PAIRS},
+    "digits": Task(
+        sequence_layers(64),
+        network=functools.partial(
+            sequence_network, keras.Dense, 1, 10, (64, 1)
+        ),
+        data=digits_data,
+        loss=protocol.cross_entropy,
+        score=right,
+        best=max,
+        steps=STEPS,
+        batch=32,
+    ),
+    **{f"pathfinder, {x}, {y}": found_paths(x, y) for x, y in PATHS},
+    # The rates and initial weights of the shortest sequences.
+    **{
+        f"copying, {length}": copied(length, batch, f"copying, {SHORT[0]}")
+        for length, batch in LONGER
+    },
+    **{
+        f"adding, {length}": added(length, batch, f"adding, {SHORT[0]}")
+        for length, batch in LONGER
+    },
+}
+
+
+@records.script("long_range", seeds=3, steps=0)
+def main(recorder, options):
+    protocol.compare(TASKS, recorder, options)
