@@ -34,9 +34,9 @@ def users_input() -> Iterator[None]:
         raise explained from error.__cause__
 
 
-def did_you_mean(name: str, names: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.55) -> str:
     """Returns " Did you mean ...?" for the most similar name, or ""."""
-    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.55)
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
@@ -84,8 +84,9 @@ def one_of(name: str, value: Any, allowed: Iterable[Any]) -> Any:
     """Returns `value` if it is in `allowed`, or raises `ValueError`."""
     allowed = tuple(allowed)
     if not any(value is choice or value == choice for choice in allowed):
+        # A similar value may mean something else: "channels_first".
         texts = [choice for choice in allowed if isinstance(choice, str)]
-        hint = did_you_mean(value, texts) if isinstance(value, str) else ""
+        hint = did_you_mean(f"{value}", texts, cutoff=0.85)
         refuse(name, value, f"one of {allowed}", hint)
     return value
 

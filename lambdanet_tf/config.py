@@ -11,6 +11,7 @@ This module does not import TensorFlow.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import math
@@ -196,7 +197,9 @@ def run(action: Callable[[], int], prog: str) -> int:
 
 def json_object(text: str) -> dict[str, Any]:
     """Reads a JSON object."""
-    return dict(json.loads(text))
+    with contextlib.suppress(TypeError, ValueError):
+        return dict(json.loads(text))
+    raise argparse.ArgumentTypeError("must be a JSON object: '{\"scope\": 7}'")
 
 
 # A shell does not expand the "~" of `--run-dir=~/x`.

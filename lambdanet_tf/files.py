@@ -118,8 +118,8 @@ def read_text(path: str) -> str:
     """
     try:  # Windows' Notepad writes a byte order mark.
         return _read(path).decode("utf-8-sig")
-    except (tf.errors.OpError, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"Cannot read {path!r}: {reason(error)}.") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"Cannot read {path!r}: {error}.") from error
 
 
 def read_arrays(path: str) -> dict[str, np.ndarray]:
@@ -128,14 +128,11 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
     Raises:
         UserError: if it is missing or damaged, or has anything but numbers.
     """
+    content = io.BytesIO(_read(path))
     try:
-        content = io.BytesIO(_read(path))
         with zipfile.ZipFile(content):  # NumPy would try other formats.
             return dict(np.load(content))
-    except (
-        *(tf.errors.OpError, OSError, ValueError, EOFError),
-        *(zipfile.BadZipFile, zlib.error),
-    ) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(
             f"{path} must be an .npz file of numbers that is not damaged. "
             f"Received: {reason(error)}."
@@ -144,13 +141,17 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
 
 def _read(path):
     check_file_system(path)
-    with tf.io.gfile.GFile(path, "rb") as stream:
-        return stream.read()
+    try:
+        with tf.io.gfile.GFile(path, "rb") as stream:
+            return stream.read()
+    except (tf.errors.OpError, OSError) as error:
+        raise UserError(f"Cannot read {path!r}: {reason(error)}.") from error
 
 
 def reason(error: Exception) -> str:
-    """Returns the message of a file system's error, without a full stop."""
-    return str(getattr(error, "message", "") or error).rstrip(". ")
+    """Returns the message of a file system's error, without its path."""
+    text = str(getattr(error, "message", "") or error)
+    return text.rpartition("; ")[2].rstrip(". ")
 
 
 def check_file_system(path: str) -> None:

@@ -249,8 +249,8 @@ def newest_run(
     if not counted:
         there = (f"{os.path.basename(x.folder)}: {x.status}" for x in found)
         raise UserError(
-            f"`runs` must contain a finished run. Received: {runs}, with "
-            f"{'; '.join(there) or 'no run'}. Train one with `python train.py`,"
+            f"No finished run in {os.fspath(runs)!r} (unfinished: "
+            f"{'; '.join(there) or 'none'}). Train one with `python train.py`,"
             " or pass the folder of a run."
         )
     return max(counted, key=lambda run: run.started)

@@ -210,7 +210,7 @@ def place_on(grid: Sequence[int], position: Any, what: str) -> tuple[int, ...]:
         0 <= index < size for index, size in zip(position, grid, strict=True)
     ):
         raise ValueError(
-            f"`position` must be one index per spatial axis of the {what} of "
-            f"size {grid}. Received: {position}."
+            f"`position` must be one index per spatial axis of the {what}, at "
+            f"least 0 and below its size {grid}. Received: {position}."
         )
     return position

@@ -106,13 +106,13 @@ def _list_splits(path):
         else:
             left_out[_ending(name) or "without an extension"] += 1
     for name, listing in found.items():
-        unknown = listing.keys() - found[names["train"]].keys()
+        unknown = sorted(listing.keys() - found[names["train"]].keys())
         if unknown or not listing:
+            added = f"{', '.join(unknown)}, which the training images lack"
             raise ValueError(
                 f"{os.path.join(path, name)} must contain a folder of images "
-                f"({', '.join(_ENDINGS)}) for each class, and no class that "
-                "the training images lack. Received: "
-                f"{', '.join(sorted(unknown)) or 'no images'}."
+                f"({', '.join(_ENDINGS)}) for each class. Received: "
+                f"{added if unknown else 'no images'}."
             )
     return {split: found[name] for split, name in names.items()}, left_out
 
@@ -145,6 +145,8 @@ def _files(folder):
     It ignores hidden files and run folders.
     """
     paths = matching(folder, "*")
+    if not paths and not tf.io.gfile.isdir(folder):
+        raise UserError(f"No such folder: {folder}.")
     if os.path.join(folder, _RUN_FILE) in paths:
         return
     for path in paths:

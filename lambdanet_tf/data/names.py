@@ -9,7 +9,6 @@ from typing import Any
 
 from lambdanet_tf.arguments import did_you_mean
 from lambdanet_tf.arguments import fraction
-from lambdanet_tf.arguments import one_of
 from lambdanet_tf.arguments import users_input
 from lambdanet_tf.data.arrays import load_digits
 from lambdanet_tf.data.arrays import read_arrays
@@ -61,8 +60,10 @@ def load_images(
     place, *pairs = re.split(r",(?=\w+=)", place)
     options: dict[str, Any] = {}
     for pair in pairs:
-        option, _, value = pair.partition("=")
-        options[one_of(f"{kind} option", option, allowed)] = int(value)
+        key, _, value = pair.partition("=")
+        if key not in allowed:
+            raise ValueError(f"Unknown {kind} option {key!r}: use {allowed}.")
+        options[key] = int(value)
     if kind in ("tfds", "records"):
         options["shuffle_buffer"] = shuffle_buffer
     # A shell does not expand the "~" of `folder:~/images`.

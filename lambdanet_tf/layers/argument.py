@@ -115,8 +115,8 @@ def constructor(layer_type, init):
         try:
             given = shown.bind(self, *args, **kwargs).arguments
         except TypeError as error:
-            text = f"{layer_type.__name__}: {error}; pass arguments by name."
-            raise TypeError(text) from None
+            text = f"{error}. By position: {first or 'none'}. By name: others."
+            raise TypeError(f"{layer_type.__name__}: {text}") from None
         others = given.pop("kwargs", {})
         init(**given, **others)
 
@@ -124,6 +124,7 @@ def constructor(layer_type, init):
     own, _, rest = signature.parameters.values()
     parameters = [a.parameter for a in layer_type._arguments.values()]
     parameters.sort(key=lambda p: p.kind)  # Positional ones first.
+    first = ", ".join(p.name for p in parameters if p.kind < p.KEYWORD_ONLY)
     shown = signature.replace(parameters=[own, *parameters, rest])
     setattr(__init__, "__signature__", shown)  # noqa: B010
     __init__.__qualname__ = f"{layer_type.__qualname__}.__init__"

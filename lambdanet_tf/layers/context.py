@@ -101,16 +101,17 @@ class ContextLayer(BaseLayer):
             )
         if self.causal and len(attended) != 1:
             raise ValueError(
-                "`causal=True` needs inputs with one spatial axis. Received: "
-                f"inputs of shape {inputs_shape}, axis={self.axis}."
+                "`causal=True` needs inputs (batch, positions, channels): "
+                f"reshape {inputs_shape}, or set `axis` in RelativeAttention."
             )
         on_grid = self._has_geometry or self.causal or self.axis is not None
         axes = -1 if on_grid else 1
         ours, others = inputs_shape[:axes], context_shape[:axes]
         if not tf.TensorShape(ours).is_compatible_with(others):
             raise ValueError(
-                "`context` must have the batch size of `inputs`, and its grid "
-                "if the layer has positions, `scope`, `axis` or `causal`. "
+                "`context` needs the batch size of `inputs` and, if the layer "
+                "has positions, `scope`, `axis` or `causal`, its spatial size. "
+                "For other sizes, set use_position=False (in lambda layers). "
                 f"Received: {context_shape}, for inputs of {inputs_shape}."
             )
 

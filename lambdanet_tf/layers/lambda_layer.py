@@ -172,9 +172,9 @@ class LambdaLayer(ContextLayer, StreamingLambda):
         is_explicit = self._position_embedding_argument == "explicit"
         if (is_explicit and self.use_position) != (given is not None):
             raise ValueError(
-                "`embeddings` must be passed if, and only if, the layer has "
-                "position_embedding='explicit' and use_position=True. Received:"
-                f" {None if given is None else f'shape {tuple(given.shape)}'}."
+                "`embeddings` (queries, context positions, key_dim) must be "
+                "passed if, and only if, position_embedding='explicit' and "
+                f"use_position=True. Received: {getattr(given, 'shape', None)}."
             )
         if given is None:
             return self._table()

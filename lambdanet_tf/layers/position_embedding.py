@@ -92,7 +92,7 @@ class RelativePositionEmbedding(BaseLayer):
             # Cast after it is gathered, so that float32 sums its gradient.
             **{_AUTOCAST: False},
         )
-        self._built_shape = *input_shape[:-1], None
+        self._built_shape = None, *input_shape[1:-1], None
         super().build(input_shape)
 
     def _entries(self, grid):
@@ -102,9 +102,9 @@ class RelativePositionEmbedding(BaseLayer):
             return scope
         if None in grid:
             raise ValueError(
-                "`scope=None` needs static spatial sizes, which determine the "
-                f"number of relative positions. Received: a grid of {grid}. "
-                "Fix the input size, or set `scope` to an odd number."
+                "Global lambda and attention layers need a fixed input size. "
+                f"Received: a grid of {grid}. Fix it, or use local ones: an odd"
+                " `scope`, or the letter S in the `pattern` of a network."
             )
         return tuple(2 * size - 1 for size in grid)
 

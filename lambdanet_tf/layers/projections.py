@@ -48,8 +48,8 @@ class ProjectionLayer(BaseLayer):
     def _divisible(self, filters):
         if filters % self.num_heads:
             raise ValueError(
-                "`filters` must be divisible by `num_heads`. Received: "
-                f"filters={filters}, num_heads={self.num_heads}."
+                "`num_heads` must divide `filters`. Received: "
+                f"num_heads={self.num_heads}, filters={filters}."
             )
         return filters
 

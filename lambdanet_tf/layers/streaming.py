@@ -122,8 +122,9 @@ class StreamingLambda(LambdaBase):
             part.is_compatible_with(state[name]) for name, part in spec.items()
         ):
             raise ValueError(
-                "`state` must come from `initial_state` or `step` of this "
-                f"layer, for the same batch size: {spec}. Received: {state}."
+                "`state` must come from streaming.initial_state(model, "
+                "batch_size) or layer.initial_state(batch_size): "
+                f"{spec}. Received: {state}."
             )
         message = "the length of `inputs` must be a multiple of `strides`"
         length, known = ops.size(inputs, 1), inputs.shape[1] is not None

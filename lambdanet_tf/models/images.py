@@ -95,8 +95,8 @@ def decode_predictions(predictions, top=5, class_names=None):
         class_names = _imagenet_names(classes)
     if len(class_names) != classes:
         raise ValueError(
-            f"`class_names` must contain {classes} names, one per class of "
-            f"`predictions`. Received: {len(class_names)} names."
+            f"`class_names` must contain {classes} name(s), one per class of "
+            f"`predictions`. Received: {len(class_names)} name(s)."
         )
     scores, indices = tf.math.top_k(predictions, min(top, classes))
     return [

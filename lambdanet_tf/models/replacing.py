@@ -1,5 +1,6 @@
 """Replaces layers of a Keras model."""
 
+import collections
 import math
 import re
 from collections.abc import Callable
@@ -79,9 +80,10 @@ def replace_layers(model: tf.keras.Model, rule: Rule) -> tf.keras.Model:
 
     new_model = rebuild(model, successor, successors)
     if not gone:
+        types = collections.Counter(type(x).__name__ for x in kept)
         raise ValueError(
             "`rule` must replace at least one layer. It returned None for all "
-            f"{len(kept)} layers of {model.name!r}."
+            f"{len(kept)} layers of {model.name!r}: {dict(types.most_common())}"
         )
     trained = {id(weight) for weight in model.trainable_weights}
     for layer in kept:

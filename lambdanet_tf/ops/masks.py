@@ -130,10 +130,10 @@ def _flat(name, mask, x):
     shapes = [batch, *grid], [batch, x.shape[1:-1].num_elements()]
     allowed = [*shapes, *([1, *shape[1:]] for shape in shapes)]
     if not any(map(mask.shape.is_compatible_with, allowed)):
+        here = dict.fromkeys(f"{tuple(shape)}" for shape in shapes[::-1])
         raise ValueError(
             f"`{name}` must have the shape (batch, positions) or (batch, "
-            f"*spatial): here {tuple(shapes[1])} or {tuple(shapes[0])}. "
-            f"Received: {mask.shape}."
+            f"*spatial): here {' or '.join(here)}. Received: {mask.shape}."
         )
     positions = math.prod(size(x, axis + 1) for axis in range(len(grid)))
     is_one = mask.shape[0] == 1 and batch != 1  # for all examples

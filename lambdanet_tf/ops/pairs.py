@@ -59,8 +59,8 @@ def pair_output(queries, values, embeddings, geometry, seen):
     if geometry is not None:
         if not geometry.is_static:
             raise ValueError(
-                "`attention_mask` needs inputs of fixed size, because the "
-                "layer has a table. Received: a size unknown until run time."
+                "`attention_mask` needs a fixed input size, because the layer "
+                "has position embeddings. Received: an unknown size."
             )
         table = geometry.crop(embeddings)
         embeddings = pair_embeddings(table, geometry, inner)

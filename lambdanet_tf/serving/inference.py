@@ -181,10 +181,9 @@ def _activation(head, wanted):
     if found is None or wanted not in (None, found) or is_constant:
         raise UserError(
             "`activation` must be 'softmax' or 'sigmoid' ('sigmoid' for one "
-            "output), as in the model's last layer. Set it if the model "
-            "returns logits. Received: "
-            f"activation={wanted!r} for the "
-            f"layer {head.name!r} with {head.activation.__name__!r}."
+            "output), as in the last layer. If this returns logits ('linear'), "
+            "pass ExportOptions(activation='softmax'). Received: activation="
+            f"{wanted!r} for {head.name!r} with {head.activation.__name__!r}."
         )
     return found
 
@@ -196,8 +195,8 @@ def _labels(labels, num_outputs):
         return tuple(map(str, range(num_classes)))
     if len(labels) != num_classes:
         raise UserError(
-            f"`labels` must contain {num_classes} names, one for each class "
-            f"of the model. Received: {len(labels)} names."
+            f"`labels` must contain {num_classes} name(s), one for each class "
+            f"of the model. Received: {len(labels)} name(s)."
         )
     return labels
 

@@ -63,8 +63,8 @@ def newest_export(folder: str | os.PathLike) -> Folder:
     }
     if not written:
         raise UserError(
-            f"`folder` must be an export, or contain one. Received: {top}, "
-            f"without {METADATA_FILE}. Export a run with `python export.py`."
+            f"{top!r} is not an export, and contains none: it has no "
+            f"{METADATA_FILE}. Export a run with `python export.py`."
         )
     return _folder(written[max(written)])
 

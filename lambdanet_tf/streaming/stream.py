@@ -156,8 +156,8 @@ def tested(model: tf.keras.Model) -> tuple[bool, dict]:
         if len(model.inputs) != 1 or len(model.outputs) != 1:
             raise ValueError(
                 f"Model {model.name!r} cannot stream, because it must have one "
-                f"input and one output. Received: {len(model.inputs)} inputs "
-                f"and {len(model.outputs)} outputs."
+                f"input and one output. Received: {len(model.inputs)} input(s) "
+                f"and {len(model.outputs)} output(s)."
             )
         # On the CPU, because GPUs round float32 products to ten bits.
         with tf.init_scope(), tf.device("CPU:0"):
@@ -202,7 +202,7 @@ def _test(shape, name, layer, arguments):
                 layer,
                 "its outputs for two pieces differ from those for the whole "
                 "sequence. It reads other positions without a `step`, or has a "
-                "mask. Replace it by a causal lambda layer or `Conv1D`",
+                "mask. Replace it with a causal lambda layer or `Conv1D`",
             )
     return tf.nest.map_structure(_nonzero, whole)
 

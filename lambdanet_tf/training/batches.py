@@ -71,10 +71,9 @@ class InputPipeline:
         self.steps_per_epoch = images.train.num_images // max(labelled, 1)
         if rest or not self.steps_per_epoch:
             raise ValueError(
-                "`batch_size` must be divisible by the number of replicas, and "
-                "not larger than the training set. Received: "
-                f"{recipe.batch_size} for {replicas} replicas and "
-                f"{images.train.num_images} images."
+                "`batch_size` must be divisible by the number of replicas and "
+                f"at most that of images. Received: {recipe.batch_size} for "
+                f"{replicas} replica(s) and {images.train.num_images} images."
             )
         require_readable(images)
 

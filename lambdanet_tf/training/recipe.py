@@ -18,12 +18,14 @@ from lambdanet_tf.config import field
 from lambdanet_tf.specs import TABLE_20
 
 _TABLE = pathlib.Path(__file__).with_name("recipes.json")
-# Arguments of a network that the recipe sets itself.
+_ENDS = "include_top endpoints classifier_activation include_preprocessing name"
+# Arguments of a network that the recipe sets itself, and what sets them.
 _RESERVED = {
-    *("classes", "input_shape", "name", "include_top", "endpoints"),
-    *("classifier_activation", "include_preprocessing"),
-    *("drop_path_rate", "dropout_rate", "norm_momentum"),
-    "kernel_regularizer",
+    **dict.fromkeys(_ENDS.split(), "training, which needs the whole network"),
+    **{"classes": "--data", "input_shape": "--image-size"},
+    **{"dropout_rate": "--dropout-rate", "drop_path_rate": "--drop-path-rate"},
+    "norm_momentum": "--norm-momentum",
+    "kernel_regularizer": "--weight-decay",
 }
 
 
@@ -153,12 +155,9 @@ class Recipe:
 
     def __post_init__(self):
         config.check(self)
-        if reserved := sorted(_RESERVED & self.model_arguments.keys()):
-            raise UserError(
-                f"Remove {', '.join(reserved)} from `model_arguments`: other "
-                "flags set it, or the training needs the logits of the whole "
-                "network."
-            )
+        if reserved := sorted(_RESERVED.keys() & self.model_arguments.keys()):
+            own = [f"{name} (set by {_RESERVED[name]})" for name in reserved]
+            raise UserError(f"Remove from `model_arguments`: {', '.join(own)}.")
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all fields except the summary, as values of JSON."""
@@ -271,9 +270,9 @@ def _with_table_20(recipe, changes):
     rows = {r.image_size: r for r in TABLE_20 if r.depth == depth}
     if recipe.image_size not in rows:
         raise UserError(
-            f"Table 20 has no row for {recipe.model} at {recipe.image_size} "
-            f"pixels. Choose its `image_size` from {', '.join(map(str, rows))},"
-            f" or set {', '.join(names)}."
+            f"Table 20 of the paper has no row for {recipe.model} at size "
+            f"{recipe.image_size}. Set --image-size to one of {[*rows]}, or "
+            "set --randaugment-magnitude, --dropout-rate and --drop-path-rate."
         )
     row = rows[recipe.image_size]
     values = {name: float(getattr(row, name)) for name in names}

@@ -137,7 +137,7 @@ def test_a_folder_without_parts_is_divided(tmp_path):
     assert element_labels(images.train.scan())[0] == 0
     with pytest.raises(ValueError, match="`channels` must be one of"):
         data.load_images(f"folder:{path},channels=2")
-    with pytest.raises(ValueError, match="/nothing.* Received: no images"):
+    with pytest.raises(ValueError, match="No such folder: .*/nothing"):
         data.unlabelled_images(f"{path}/nothing")
 
 
@@ -186,7 +186,7 @@ FOLDERS = "must contain a folder of images .* Received: no images"
     [
         ("train/cat.0 train/dog.0 test/a/0", f"/train {FOLDERS}"),
         ("train/cat/0 train/dog/0 test/0", f"/test {FOLDERS}"),
-        ("train/a/0 train/b/0 test/a/0 test/c/0", "no class that.*: c"),
+        ("train/a/0 train/b/0 test/a/0 test/c/0", ": c, which the train"),
         ("a/0 b/0", "must contain training and test images.* 0 test"),
         ("", f"/ {FOLDERS}"),
     ],

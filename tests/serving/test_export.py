@@ -70,7 +70,7 @@ def test_versions_count_up_and_are_never_overwritten(tmp_path):
             write_version(tmp_path, **wrong)
     for read, message in (
         (serving.read_metadata, "Cannot read .*export.json"),
-        (serving.newest_export, "`folder` must be an export, or"),
+        (serving.newest_export, "file' is not an export"),
     ):
         with pytest.raises(ValueError, match=message):
             read(tmp_path / "file")

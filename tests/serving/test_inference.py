@@ -182,7 +182,7 @@ FIVE = functools.partial(classifier, 5, "softmax")
 LOGITS = functools.partial(classifier, 4)
 BARE = functools.partial(models.LambdaResNetSmall, include_preprocessing=False)
 REFUSED = [
-    (LOGITS, {}, "`activation` must be .*model returns logits"),
+    (LOGITS, {}, "`activation` must be .*this returns logits"),
     (LOGITS, {"activation": "relu"}, "`activation` must be one of"),
     (FIVE, {"activation": "sigmoid"}, "'sigmoid' .*'dense.*' with 'softmax'"),
     (lambda: classifier(4, "tanh"), {}, "with 'tanh'"),
@@ -192,7 +192,7 @@ REFUSED = [
     (lambda: classifier(3, "softmax", size=None), {}, "`image_size` must be"),
     (FIVE, {"image_size": (8, 9)}, r"\(8, 9\) for .* size \(8, 8\)"),
     (BARE, {}, "take images in .*built with include_preprocessing=False"),
-    (FIVE, {"labels": ("a",)}, "`labels` must contain 5 names.*: 1 names"),
+    (FIVE, {"labels": ("a",)}, "`labels` must contain 5 name.*: 1 name"),
 ]
 
 

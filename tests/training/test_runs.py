@@ -96,14 +96,14 @@ def test_the_newest_run_began_last_whatever_it_is_called(tmp_path):
         RunFolder(base / name).write(Run(status, "LambdaResNetSmall", {}))
 
     base = tmp_path / "[runs]"
-    with pytest.raises(ValueError, match="with no run"):
+    with pytest.raises(ValueError, match="No finished run"):
         newest_run(base)
     for name, status in (("1", "finished"), ("2", "running"), ("3", "failed")):
         write(name, status)
     assert newest_run(base, unfinished=True).folder == str(base / "3")
     assert newest_run(base).folder == str(base / "1")
     shutil.rmtree(base / "1")
-    with pytest.raises(ValueError, match="with 2: running; 3: failed"):
+    with pytest.raises(ValueError, match=": 2: running; 3: failed"):
         newest_run(base)
     for name in ("mine", "20261124-120000", "another"):
         write(name)

@@ -240,15 +240,15 @@ def test_what_the_paper_states():
     assert (recipe.dropout_rate, recipe.drop_path_rate) == (0.3, 0.2)
     assert (recipe.epochs, recipe.weight_decay) == (350, 4e-5)
     given = {"model": "LambdaResNet50", "dropout_rate": 0.1}
-    with pytest.raises(ValueError, match="`image_size` from 128, 160"):
+    with pytest.raises(ValueError, match=r"one of \[128, 160\]"):
         training.resolve("imagenet_350", given)
     given |= {"randaugment_magnitude": 5, "drop_path_rate": 0.2}
     assert training.resolve("imagenet_350", given).dropout_rate == 0.1
 
 
-OWN = "classes, classifier_activation, dropout_rate, endpoints, "
-OWN += "include_preprocessing, include_top, input_shape, "
-OWN += "kernel_regularizer, name"
+OWN = "classes.*classifier_activation.*dropout_rate.*endpoints.*"
+OWN += "include_preprocessing.*include_top.*input_shape.*"
+OWN += "kernel_regularizer.*name"
 REFUSED = [
     ({"epoch": 3}, r"Unknown field 'epoch'\. Did you mean 'epochs'"),
     ({"epochs": "many"}, "`epochs` must be int.*'many'"),
@@ -256,7 +256,7 @@ REFUSED = [
     ({"dropout_rate": 1.0}, "`dropout_rate` must be below 1"),
     ({"zoom": 2.0}, r"`zoom` must be at most 0\.9"),
     ({"flip": 1}, "`flip` must be bool"),
-    ({"model_arguments": dict.fromkeys(OWN.split(", "))}, f"Remove {OWN}"),
+    ({"model_arguments": dict.fromkeys(OWN.split(".*"))}, OWN),
     *[(text, "must contain one JSON object") for text in ("{", [1])],
     *[({"recipe": x}, "contain one") for x in ("digits", ["digits"], None)],
 ]
