@@ -97,7 +97,7 @@ class ProjectionLayer(BaseLayer):
         if ours != given:
             raise ValueError(
                 "`position_embedding` must have the same arguments as this "
-                f"layer, because they share it: {ours}. Received: {given}."
+                f"layer, because the two share it: {ours}. Received: {given}."
             )
 
     def _shared(self, table):

@@ -55,7 +55,7 @@ def places_of(position, grid):
     fits = places.dtype.kind in "iu" and places.shape[1:] == (len(grid),)
     if not (fits and places.size and np.all((places >= 0) & (places < grid))):
         raise ValueError(
-            "`position` must be one index per axis of outputs, at least 0 and"
-            f" below {grid}, or a list of these. Received: {position!r}."
+            "`position` must be a place in the outputs' grid, whose size is "
+            f"{grid}, or a list of places. Received: {position!r}."
         )
     return tuple(tuple(map(int, place)) for place in places)

@@ -192,7 +192,7 @@ def _check_built(model):
     """Raises a ValueError unless a model is built."""
     if not (isinstance(model, tf.keras.Model) and model.built):
         raise ValueError(
-            "`model` must be a built model of `tf.keras`: call it once first. "
+            "`model` must be a built `tf.keras` model: call it once first. "
             f"Received: {model!r}."
         )
 
