@@ -70,8 +70,12 @@ def train(
             lost; you can resume the run.
         NotFinite: if the loss or a weight becomes NaN or infinite.
     """
-    options = options or RunOptions()
-    with devices.lost_device_stops(), StopRequest() as stop:
+    with StopRequest() as stop:  # Until nothing is left of the run.
+        return _train(recipe, options or RunOptions(), print_fn, on_epoch, stop)
+
+
+def _train(recipe, options, print_fn, on_epoch, stop):
+    with devices.lost_device_stops():
         former, checkpoint = record.former_run(recipe, options)
         strategy = devices.create_strategy(options, print_fn)
         stop.listen_again()

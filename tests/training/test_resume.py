@@ -77,6 +77,17 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(
 
 
 @pytest.mark.once
+def test_a_finished_run_is_not_stopped_as_it_is_freed(tmp_path, monkeypatch):
+    received = []
+    run = type("Run", (loop.ActiveRun,), {"__del__": stop})
+    monkeypatch.setattr(loop, "ActiveRun", run)
+    former = signal.signal(signal.SIGTERM, lambda *_: received.append(run))
+    run_smoke(tmp_path, epochs=1)
+    signal.signal(signal.SIGTERM, former)
+    assert not received
+
+
+@pytest.mark.once
 def test_a_stop_before_the_first_step_is_obeyed_at_once(tmp_path, monkeypatch):
     """Also in a download, which swallows exceptions."""
 
