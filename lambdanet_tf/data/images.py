@@ -50,11 +50,12 @@ class ArrayImage:
 class EncodedImage:
     """An image as the bytes of a JPEG or PNG file.
 
-    Pixels are uint8, with the values of Pillow. It drops transparency, converts
-    CMYK to RGB, keeps the higher 8 of 16 bits (or of `bits`), and computes gray
-    as 0.299 R + 0.587 G + 0.114 B. A box of a JPEG file is decoded without the
-    rest; the size comes from the header. Reading fails if the file is neither
-    JPEG nor PNG, is cut off, or has too many pixels.
+    Pixels are uint8, with the values of Pillow's `convert("RGB")`, except that
+    16 bits keep their higher 8 (or those of `bits`), and CMYK without Adobe's
+    marker is not inverted. Transparency is dropped, and gray is 0.299 R + 0.587
+    G + 0.114 B. A box of a JPEG file is decoded without the rest; the size
+    comes from the header. Reading fails if the file is neither JPEG nor PNG, is
+    cut off, or has too many pixels.
 
     Args:
         encoded: scalar string tensor.
