@@ -1,7 +1,9 @@
 """Predictions of image files by an export, with TensorFlow and Pillow only."""
 
+import contextlib
 import csv
 import io
+import logging
 import os
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -68,12 +70,14 @@ def predict_files(
         positive_int("top", top)
     metadata = read_metadata(folder)
     labels, max_pixels = metadata["labels"], metadata["options"]["max_pixels"]
-    loaded = tf.saved_model.load(os.fspath(folder))
+    with _without_warnings():
+        loaded = tf.saved_model.load(os.fspath(folder))
     serve = loaded.signatures["serving_bytes"]
     for path in files:
         file = os.fspath(path)
         try:
-            encoded = tf.io.read_file(file).numpy()
+            with tf.io.gfile.GFile(file, "rb") as stream:
+                encoded = stream.read()
             if not encoded.startswith(_NATIVE):
                 encoded = as_png(encoded)
             outputs = serve(tf.constant([encoded]))
@@ -88,6 +92,18 @@ def predict_files(
         likely = np.argsort(-scores, kind="stable")[:top]
         found = [(labels[index], float(scores[index])) for index in likely]
         yield Prediction(file, found)
+
+
+@contextlib.contextmanager
+def _without_warnings():
+    """Hides TensorFlow's warning that an export has no gradients."""
+    log = logging.getLogger("absl")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 @users_input()

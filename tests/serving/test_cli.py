@@ -72,7 +72,9 @@ def test_wrong_use_is_one_line_and_leaves_nothing(
     assert not (tmp_path / "exported").exists()
 
 
-def test_files_of_every_format_are_named(small_export, tmp_path, rng, capsys):
+def test_files_of_every_format_are_named(
+    small_export, tmp_path, rng, capsys, caplog
+):
     """The lossless ones alike; a file that cannot be read stops no other."""
     pillow = pytest.importorskip("PIL.Image")
     (tmp_path / "below").mkdir()
@@ -92,6 +94,7 @@ def test_files_of_every_format_are_named(small_export, tmp_path, rng, capsys):
     png, bmp = (f"{tmp_path}/picture.{name}" for name in ("png", "bmp"))
     assert rows[png] == rows[f"{tmp_path}/below/picture.tif"]
     assert cli.main([*command, png, bmp]) == 0
+    assert not caplog.records
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"{png}: {rows[png][0]} ")
     assert lines[0].split(": ")[1] == lines[1].split(": ")[1]

@@ -21,6 +21,7 @@ ARGUMENTS = {
     "stages": ["CL"],
     "widths": [8],
     "strides": [1],
+    "activation": "swish",  # TensorFlow's, with a gradient of its own
 }
 RUN = Run(
     "finished",
