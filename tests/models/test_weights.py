@@ -114,7 +114,7 @@ def test_what_is_no_file_or_no_model(tmp_path, monkeypatch):
         (load, None, tmp_path, "No such file: .*best.weights.npz"),
         (load, None, "model.pth", "or is damaged.*a file of Keras"),
         (save, None, "weights.h5", "must end in '.npz'"),
-        (load, "x", path, "`model` must be a built model"),
+        (load, "x", path, "`model` must be a built `tf.keras` model"),
         (load, late, path, "call it once"),
     ):
         with pytest.raises(ValueError, match=message):
