@@ -8,6 +8,7 @@ import pytest
 from tests import messages
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("row", "parts"), messages.ROWS)
 def test_a_message_says_what_to_do(row, parts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

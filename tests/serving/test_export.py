@@ -177,8 +177,8 @@ def test_an_export_agrees_with_keras_without_keras_or_its_faults_are_said(
     status, said = verified()
     assert (status, "does not run" in said) == (2, True)
     for file, message in (
-        (examples, "examples.npz must be an .npz"),
-        (copy / "assets.extra/export.json", "without assets.extra/export.json"),
+        (examples, "examples.npz': No such file"),
+        (copy / "assets.extra/export.json", "has no assets.extra/export.json"),
     ):
         file.unlink()
         status, said = verified()
