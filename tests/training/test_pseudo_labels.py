@@ -111,7 +111,7 @@ def test_images_that_a_student_would_be_tested_on_are_named(tmp_path, capsys):
         write_pseudo(tmp_path, *first)
         words = ["check", "digits", "--pseudo-labels", str(tmp_path)]
         assert cli.main(words) == code
-    wanted = "image 0: a test image that is image 0 of train, too"
+    wanted = "image 0: the test image is also image 0 in train"
     assert wanted in capsys.readouterr().out
 
 
