@@ -35,8 +35,10 @@ def sources():
 
 def block(target, topics, found, with_stale=True):
     """Returns the text of a block, with where its records come from."""
-    rows = [views.standing(found[x.name]) for x in topics]
-    parts = map(provenance, topics, rows, [with_stale] * len(rows))
+    parts = [
+        provenance(topic, views.standing(found[topic.name]), with_stale)
+        for topic in topics
+    ]
     return "\n\n".join([VIEWS[target](found), *parts])
 
 

@@ -5,6 +5,7 @@ needs no script and no network.
 """
 
 import datetime
+import itertools
 import pathlib
 import re
 
@@ -63,10 +64,10 @@ def _examples(contents):
     """Takes the examples, a title and what follows up to code, from a text."""
     titles = contents.select(":scope > p > .doc-section-title")
     title = next((t for t in titles if "Example" in t.get_text()), None)
-    taken = [title.parent] if title else []
-    for part in title.parent.find_next_siblings() if title else ():
-        if "highlight" in part.get("class", ()):
-            taken.append(part)
-        else:
-            break
-    return [part.extract() for part in taken]
+    if title is None:
+        return []
+    code = itertools.takewhile(
+        lambda part: "highlight" in part.get("class", ()),
+        title.parent.find_next_siblings(),
+    )
+    return [part.extract() for part in (title.parent, *code)]

@@ -84,14 +84,11 @@ def generated(task, count, *arguments):
     }
 
 
-@functools.cache
 def digits_data():
     """scikit-learn's digits, a pixel at a time (Le et al., 2015)."""
     images, labels = runs.digits()
-    order = np.random.default_rng(0).permutation(len(images))
-    parts = {"training": order[:1100], "validation": order[1100:1400]}
-    parts["test"] = order[1400:]
     sequences = images.reshape(len(images), -1, 1)
+    parts = runs.digit_parts()
     return {part: (sequences[x], labels[x]) for part, x in parts.items()}
 
 
@@ -132,10 +129,8 @@ def pathfinder(rng, count, size, length):
 
 def sequence_network(embed, kept, outputs, shape, variant, start):
     """Of the last positions as many come out as are asked for."""
-    width, *hidden = variant.widths
     inputs = tf.keras.Input(shape)
-    x = embed(width)(inputs)
-    variant = variant._replace(widths=hidden)
+    x = embed(variant.widths[0])(inputs)
     x = protocol.residual_blocks(x, variant, start, BLOCKS)
     x = x[:, -kept:] if kept > 1 else x[:, -1]
     return tf.keras.Model(inputs, keras.Dense(outputs)(x))
@@ -143,24 +138,18 @@ def sequence_network(embed, kept, outputs, shape, variant, start):
 
 def image_network(size, variant, start):
     """A pixel of the first map is one of 4x4 of the image."""
-    width, *hidden = variant.widths
     inputs = tf.keras.Input((size, size, 1))
-    x = keras.Conv2D(width, 4, 2, padding="same")(inputs)
-    variant = variant._replace(widths=hidden)
+    x = keras.Conv2D(variant.widths[0], 4, 2, padding="same")(inputs)
     x = protocol.residual_blocks(x, variant, start, 2 * BLOCKS)
     logits = keras.Dense(2)(keras.GlobalAveragePooling2D()(x))
     return tf.keras.Model(inputs, logits)
 
 
-def embedding(vocabulary, taps=1):
-    """Tokens, each with those before it where there are several taps."""
-
-    def embed(width):
-        convolution = keras.Conv1D(width, taps, padding="causal")
-        table = keras.Embedding(vocabulary, width)
-        return lambda tokens: convolution(table(tokens))
-
-    return embed
+def embedded_pairs(width):
+    """A token with the two before it, so that a value knows its key."""
+    table = keras.Embedding(64, width)
+    convolution = keras.Conv1D(width, 3, padding="causal")
+    return lambda tokens: convolution(table(tokens))
 
 
 def squared(targets, outputs):
@@ -183,8 +172,8 @@ asked_entropy = tf.keras.losses.SparseCategoricalCrossentropy(
 )
 
 
-# The inner widths of a decoder by the length of its sequences: all layers have
-# as many weights, within 1 %.
+# The inner widths of a decoder by the length of its sequences: within 1%, all
+# layers give it as many weights, not counting the embeddings of tokens.
 HIDDEN = {
     64: (156, 164, 104, 96, 288, 48),
     128: (144, 164, 88, 96, 244, 48),
@@ -251,7 +240,8 @@ def of_sequences(network, make, length, batch, steps, *arguments, **changes):
 
 def copied(length, batch, searched=""):
     network = functools.partial(
-        sequence_network, embedding(10), SYMBOLS, 10, (length,)
+        sequence_network,
+        *(functools.partial(keras.Embedding, 10), SYMBOLS, 10, (length,)),
     )
     return of_sequences(
         network, copying, length, batch, STEPS, searched=searched
@@ -268,7 +258,7 @@ def added(length, batch, searched=""):
 
 def recalled(pairs):
     network = functools.partial(
-        sequence_network, embedding(64, taps=3), RECALLED, 64, (RECALLED,)
+        sequence_network, embedded_pairs, RECALLED, 64, (RECALLED,)
     )
     return of_sequences(network, recall, RECALLED, 32, STEPS, pairs)
 

@@ -32,14 +32,14 @@ SIZE, CLASSES = 24, 11
 @functools.cache
 def segmentation_data():
     pictures, targets = runs.digits()
-    order = np.random.default_rng(0).permutation(len(pictures))
+    members = runs.digit_parts()
 
-    def scenes(count, members, seed):
+    def scenes(count, digits, seed):
         rng = np.random.default_rng(seed)
         images = rng.uniform(0, 0.35, [count, SIZE, SIZE]).astype("float32")
         labels = np.zeros([count, SIZE, SIZE], "int32")
         for image, label in zip(images, labels, strict=True):
-            for index in rng.choice(members, rng.integers(2, 5)):
+            for index in rng.choice(digits, rng.integers(2, 5)):
                 y, x = rng.integers(0, SIZE - 8, 2)
                 ink = pictures[index, ..., 0] * rng.uniform(0.5, 1.0)
                 drawn = ink > 0.2
@@ -47,10 +47,10 @@ def segmentation_data():
                 label[y : y + 8, x : x + 8][drawn] = targets[index] + 1
         return images[..., None], labels
 
+    counts = {"training": 2000, "validation": 300, "test": 600}
     return {
-        "training": scenes(2000, order[:1100], seed=1),
-        "validation": scenes(300, order[1100:1400], seed=2),
-        "test": scenes(600, order[1400:], seed=3),
+        part: scenes(count, members[part], seed)
+        for seed, (part, count) in enumerate(counts.items(), 1)
     }
 
 

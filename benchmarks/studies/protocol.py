@@ -112,7 +112,7 @@ class Sinusoids(keras.Layer):
 
 def residual_blocks(x, variant, start, blocks):
     """Returns what a decoder's blocks make of embedded inputs `(b, *n, d)`."""
-    width, (hidden,) = x.shape[-1], variant.widths
+    width, hidden = x.shape[-1], variant.widths[-1]
     if variant.layer is keras_attention:
         x = Sinusoids()(x)
     for place in range(blocks):

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import tensorflow as tf
 
 from lambdanet_tf import training
@@ -15,6 +16,13 @@ def digits(scale=1.0):
     found = require("sklearn.datasets", extra="data").load_digits()
     images = found.images[..., None].astype("float32") * (scale / 16)
     return images, found.target
+
+
+def digit_parts():
+    """Which digits train, validate and test, where a study divides them."""
+    order = np.random.default_rng(0).permutation(1797)
+    parts = np.split(order, [1100, 1400])
+    return dict(zip(("training", "validation", "test"), parts, strict=True))
 
 
 def train(recipe, folder):

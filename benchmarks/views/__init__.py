@@ -16,9 +16,11 @@ from statistics import median
 from lambdanet_tf import markdown
 
 VIEWS = {}
-# Algorithms, comparisons and ways that no view tells of.
-ENDED = {"fourier_tpu", "itself with Keras' batch normalization"}
-ENDED |= {"lambda", "attention", "local attention"}  # streamed in Python
+# Algorithms, comparisons and ways (of streaming in Python) that no view shows.
+ENDED = {
+    *("fourier_tpu", "itself with Keras' batch normalization"),
+    *("lambda", "attention", "local attention"),
+}
 UNITS = {"ms": 1e-3, "min": 60, "M": 1e6, "%": 1e-2, "GiB": 2**30}
 
 
