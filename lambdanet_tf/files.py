@@ -163,5 +163,5 @@ def check_file_system(path: str) -> None:
     if not found or scheme in tf.io.gfile.get_registered_schemes():
         return
     if scheme != "gs":
-        raise UserError(f"TensorFlow cannot open {scheme}:// paths: {path!r}.")
+        raise UserError(f"Use a local or gs:// path. Received: {path!r}.")
     require("tensorflow_io_gcs_filesystem", extra="tpu")

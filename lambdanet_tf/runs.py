@@ -250,7 +250,7 @@ def newest_run(
         there = (f"{os.path.basename(x.folder)}: {x.status}" for x in found)
         raise UserError(
             f"No finished run in {os.fspath(runs)!r} (unfinished: "
-            f"{'; '.join(there) or 'none'}). Train one with `python train.py`,"
-            " or pass the folder of a run."
+            f"{'; '.join(there) or 'none'}). Train one with `lambdanet train`,"
+            " or choose a run: `--run-dir FOLDER`."
         )
     return max(counted, key=lambda run: run.started)

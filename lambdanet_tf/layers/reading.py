@@ -55,7 +55,8 @@ def places_of(position, grid):
     fits = places.dtype.kind in "iu" and places.shape[1:] == (len(grid),)
     if not (fits and places.size and np.all((places >= 0) & (places < grid))):
         raise ValueError(
-            "`position` must be a place in the outputs' grid, whose size is "
-            f"{grid}, or a list of places. Received: {position!r}."
+            "`position` must be one index per spatial axis of the outputs "
+            f"({', '.join(f'0 to {size - 1}' for size in grid)}), or a list of "
+            f"places. Received: {position!r}."
         )
     return tuple(tuple(map(int, place)) for place in places)

@@ -118,8 +118,8 @@ class RelativeAttention(ContextLayer, ProjectionLayer):
         given = self._position_embedding_argument
         if given is None and not self.use_content:
             raise ValueError(
-                "`use_content=False` needs a `position_embedding`, because "
-                "there would be no scores. Received: position_embedding=None."
+                "`use_content=False` needs a `position_embedding` ('per_axis' "
+                "or 'joint') for the scores. Received: position_embedding=None."
             )
         shared = isinstance(given, RelativePositionEmbedding)
         self.position_embedding = self._shared(given) if shared else None

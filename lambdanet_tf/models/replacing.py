@@ -84,6 +84,8 @@ def replace_layers(model: tf.keras.Model, rule: Rule) -> tf.keras.Model:
         raise ValueError(
             "`rule` must replace at least one layer. It returned None for all "
             f"{len(kept)} layers of {model.name!r}: {dict(types.most_common())}"
+            ". convolution_rule() replaces 3x3 Conv2D layers, and "
+            "attention_rule() MultiHeadAttention layers with self-attention."
         )
     trained = {id(weight) for weight in model.trainable_weights}
     for layer in kept:

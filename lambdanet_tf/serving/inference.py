@@ -182,7 +182,7 @@ def _activation(head, wanted):
         raise UserError(
             "`activation` must be 'softmax' or 'sigmoid' ('sigmoid' for one "
             "output), as in the last layer. If this returns logits ('linear'), "
-            "pass ExportOptions(activation='softmax'). Received: activation="
+            "pass options=ExportOptions(activation='softmax'). Received: "
             f"{wanted!r} for {head.name!r} with {head.activation.__name__!r}."
         )
     return found

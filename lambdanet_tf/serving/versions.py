@@ -64,7 +64,7 @@ def newest_export(folder: str | os.PathLike) -> Folder:
     if not written:
         raise UserError(
             f"{top!r} is not an export, and contains none: it has no "
-            f"{METADATA_FILE}. Export a run with `python export.py`."
+            f"{METADATA_FILE}. Export a run with `lambdanet export`."
         )
     return _folder(written[max(written)])
 

@@ -33,6 +33,11 @@ def generate(
     Raises:
         ValueError, tf.errors.InvalidArgumentError: as in `tokens`.
     """
+    for name in options.keys() - tokens.__kwdefaults__:
+        raise TypeError(
+            f"`{name}` is not an argument of generate(). It takes: model, "
+            f"prompt, length, {', '.join(tokens.__kwdefaults__)}."
+        )
     positive_int("length", length)
     prompt = _checked(prompt)
     new = [*tokens(model, prompt, length, **options)]

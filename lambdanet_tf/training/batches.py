@@ -71,9 +71,9 @@ class InputPipeline:
         self.steps_per_epoch = images.train.num_images // max(labelled, 1)
         if rest or not self.steps_per_epoch:
             raise ValueError(
-                "`batch_size` must be divisible by the number of replicas and "
-                f"at most that of images. Received: {recipe.batch_size} for "
-                f"{replicas} replica(s) and {images.train.num_images} images."
+                f"`batch_size` must be divisible by the number of replicas "
+                f"({replicas}) and at most the number of training images "
+                f"({images.train.num_images}). Received: {recipe.batch_size}."
             )
         require_readable(images)
 
