@@ -33,10 +33,10 @@ def generate(
     Raises:
         ValueError, tf.errors.InvalidArgumentError: as in `tokens`.
     """
-    for name in options.keys() - tokens.__kwdefaults__:
+    for name in options.keys() - (known := tokens.__kwdefaults__ or {}):
         raise TypeError(
             f"`{name}` is not an argument of generate(). It takes: model, "
-            f"prompt, length, {', '.join(tokens.__kwdefaults__)}."
+            f"prompt, length, {', '.join(known)}."
         )
     positive_int("length", length)
     prompt = _checked(prompt)
