@@ -73,7 +73,7 @@ def test_positions(rng):
     wanted = made(inputs)[:, 4, 0]
     checks.assert_close(some.outputs()[:, 1], wanted, 1e-12)
     for wrong in (2, (5, 0), (-1, 0), (1, 2, 3), [], (0.0, 1.0), [(0,)]):
-        with pytest.raises(ValueError, match="`position` must be a place"):
+        with pytest.raises(ValueError, match="`position` must be one index"):
             made.read(inputs, wrong)
     with pytest.raises(ValueError, match="'.* was built for"):
         made.read(inputs[:, 0])
