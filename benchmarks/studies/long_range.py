@@ -172,21 +172,23 @@ asked_entropy = tf.keras.losses.SparseCategoricalCrossentropy(
 )
 
 
-# The inner widths of a decoder by the length of its sequences: within 1%, all
-# layers give it as many weights, not counting the embeddings of tokens.
+# The inner widths of a decoder by the length of its sequences, and of a network
+# by the size of its images: within 2%, all layers give it as many weights.
 HIDDEN = {
+    "recall": (156, 164, 104, 96, 373, 48),
     64: (156, 164, 104, 96, 288, 48),
     128: (144, 164, 88, 96, 244, 48),
     512: (168, 252, 80, 184, 288, 136),
     2048: (292, 628, 76, 560, 760, 512),
 }
+IMAGE_HIDDEN = {24: (90, 129, 83, 215), 32: (54, 129, 81, 215)}
 
 
-def sequence_layers(length):
+def sequence_layers(length, widths=None):
     taps = math.isqrt(length - 1) + 1  # two layers see the whole sequence
     dilated = protocol.causal_convolution(taps, (1, taps))
     attention = protocol.attention(causal=True)
-    lambdas, local, *others = HIDDEN[length]
+    lambdas, local, *others = HIDDEN[widths or length]
     wide = WIDTH, lambdas
     return {
         "lambda, global": Variant(protocol.past(8), wide, LAMBDA[1:]),
@@ -211,16 +213,16 @@ def dilated(width, start, place):
     )
 
 
-IMAGE_LAYERS = {
-    "lambda, global": Variant(
-        protocol.lambda_layer(key_dim=8), (WIDTH, 96), LAMBDA
-    ),
-    "lambda, scope 7": Variant(
-        protocol.lambda_layer(key_dim=8, scope=7), (WIDTH, 96), LAMBDA
-    ),
-    "attention": Variant(protocol.attention(), (WIDTH, 80), ATTENTION),
-    "convolution": Variant(dilated, (WIDTH // 2, 96), KERNEL[:1]),
-}
+def image_layers(size):
+    lambdas = protocol.lambda_layer(key_dim=8)
+    local = protocol.lambda_layer(key_dim=8, scope=7)
+    first, second, third, last = IMAGE_HIDDEN[size]
+    return {
+        "lambda, global": Variant(lambdas, (WIDTH, first), LAMBDA),
+        "lambda, scope 7": Variant(local, (WIDTH, second), LAMBDA),
+        "attention": Variant(protocol.attention(), (WIDTH, third), ATTENTION),
+        "convolution": Variant(dilated, (WIDTH // 2, last), KERNEL[:1]),
+    }
 
 
 def of_sequences(network, make, length, batch, steps, *arguments, **changes):
@@ -260,12 +262,15 @@ def recalled(pairs):
     network = functools.partial(
         sequence_network, embedded_pairs, RECALLED, 64, (RECALLED,)
     )
-    return of_sequences(network, recall, RECALLED, 32, STEPS, pairs)
+    layers = sequence_layers(RECALLED, "recall")
+    return of_sequences(
+        network, recall, RECALLED, 32, STEPS, pairs, variants=layers
+    )
 
 
 def found_paths(size, length):
     return Task(
-        IMAGE_LAYERS,
+        image_layers(size),
         network=functools.partial(image_network, size),
         data=functools.partial(generated, pathfinder, 9600, size, length),
         loss=protocol.cross_entropy,
