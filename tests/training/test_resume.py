@@ -308,29 +308,29 @@ def test_stopped_and_killed_runs_end_with_the_same_bits(start, tmp_path, rng):
 def test_workers_stop_together_and_come_back_to_the_result(
     start, tmp_path, rng, capfd
 ):
-    """A signal to one stops all; when one is killed, the others end with 75."""
+    """A signal to one, or its loss, stops all; more or fewer of them resume."""
     run = tmp_path / "run"
     often = " --checkpoint-steps 1"
 
-    def start_workers(more=""):
+    def start_workers(count, more=""):
         flags = "--epochs 4 --batch-size 48 --learning-rate 2" + more
-        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
         hosts = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
         for each in sockets:
             each.close()
-        tasks = [{"type": "worker", "index": i} for i in range(3)]
+        tasks = [{"type": "worker", "index": i} for i in range(count)]
         cluster = {"worker": hosts}
         texts = [json.dumps({"cluster": cluster, "task": x}) for x in tasks]
         return [start(run, flags, TF_CONFIG=text) for text in texts]
 
-    workers = start_workers(often)
+    workers = start_workers(2, often)
     wait_for(workers[0], run, 1)
     workers[1].terminate()
-    assert [worker.wait(900) for worker in workers] == [75] * 3
+    assert [worker.wait(900) for worker in workers] == [75] * 2
     assert "Another worker, the chief, prints" in capfd.readouterr().out
     assert RunFolder(run).read().status == "stopped"
 
-    workers = start_workers(often)
+    workers = start_workers(3, often)
     wait_for(workers[0], run, step_of(run) + 4)
     time.sleep(rng.uniform(0, 1))
     workers[-1].kill()
@@ -339,11 +339,11 @@ def test_workers_stop_together_and_come_back_to_the_result(
     assert capfd.readouterr().err.count(lost) == 2
     assert RunFolder(run).read().status == "stopped"
 
-    workers = start_workers()
-    assert [worker.wait(900) for worker in workers] == [0] * 3
+    workers = start_workers(2)
+    assert [worker.wait(900) for worker in workers] == [0] * 2
     metrics = RunFolder(run).read().metrics
     assert metrics["test_images"] == 359
-    assert metrics["device"] == "3 CPUs on 3 machines"
+    assert metrics["device"] == "2 CPUs on 2 machines"
     assert metrics["accuracy"] > 0.7
     wrong = (run / "wrong_images.csv").read_text().count("\n") - 1
     assert wrong == round(359 * (1 - metrics["accuracy"]))  # Of all workers.
