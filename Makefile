@@ -6,9 +6,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?= --numprocesses=2 --dist=worksteal
-# Notebooks and first hours are those of users, who have the newest TensorFlow.
+# What users do first they do with the newest TensorFlow.
 NEWEST_ALONE := $(addprefix --ignore=tests/,examples/test_notebooks.py \
-	project/test_first_hour.py)
+	project/test_first_hour.py project/test_as_a_user.py)
 # BENCH_ARGS=--baselines times timm and lucidrains too, where installed.
 BENCH_ARGS ?=
 

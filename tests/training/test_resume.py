@@ -275,6 +275,7 @@ def figures(folder):
     return rows
 
 
+@pytest.mark.once
 def test_stopped_and_killed_runs_end_with_the_same_bits(start, tmp_path, rng):
     """One in peace; one gets SIGTERM, SIGKILL as it saves, and one later.
 
