@@ -61,7 +61,7 @@ def test_own_pictures_from_a_dry_run_to_predictions(tmp_path):
     assert not list(tmp_path.glob("runs/*/run.json"))
     old = {"encoding": "cp1252", "PYTHONIOENCODING": "cp1252"}
     output = output_of(*train, "--run-dir=runs/one", **old)
-    assert re.search(r"accuracy: [\d.]+% of", output)
+    assert re.search(r"accuracy: [\d.]+% on", output)
     for name in ("best.weights.npz", "report.md"):
         assert (tmp_path / "runs" / "one" / name).is_file()
 
