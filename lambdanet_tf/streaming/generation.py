@@ -33,11 +33,6 @@ def generate(
     Raises:
         ValueError, tf.errors.InvalidArgumentError: as in `tokens`.
     """
-    for name in options.keys() - (known := tokens.__kwdefaults__ or {}):
-        raise TypeError(
-            f"`{name}` is not an argument of generate(). It takes: model, "
-            f"prompt, length, {', '.join(known)}."
-        )
     positive_int("length", length)
     prompt = _checked(prompt)
     new = [*tokens(model, prompt, length, **options)]

@@ -71,7 +71,7 @@ class InputPipeline:
         self.steps_per_epoch = images.train.num_images // max(labelled, 1)
         if rest or not self.steps_per_epoch:
             raise ValueError(
-                f"`batch_size` must be divisible by the number of replicas "
+                "`batch_size` must be divisible by the number of replicas "
                 f"({replicas}) and at most the number of training images "
                 f"({images.train.num_images}). Received: {recipe.batch_size}."
             )
