@@ -64,7 +64,10 @@ test-newest: $(NEWEST_VENV)/.wheel  ## Test the wheel alone with the newest Tens
 	@$(NEWEST_VENV)/bin/python $(PIP) "$$(echo dist/*.whl)[examples]" \
 		tf_keras ipykernel nbclient
 	cd $(NEWEST_VENV)/lane && TF_USE_LEGACY_KERAS=1 ../bin/python -m pytest \
-		$(PYTEST_ARGS) -m every_lane tests/project/test_as_a_user.py
+		$(PYTEST_ARGS) -m every_lane \
+		tests/project/test_as_a_user.py \
+		tests/project/test_first_hour.py::test_the_smoke_recipe \
+		tests/models/test_weights.py tests/layers/test_learning.py
 	cd $(NEWEST_VENV)/lane && ../bin/python -m pytest $(PYTEST_ARGS) \
 		-m every_lane tests/examples/test_notebooks.py
 

@@ -22,7 +22,7 @@ from lambdanet_tf import ops
 pytestmark = pytest.mark.once
 
 # The topic of the records, how many there are, what they have, and the script
-# with its arguments; {0} is a folder, {1} one network.
+# with its arguments; {0} is a folder.
 SCRIPTS = """
 rounding 3 output layers.rounding --only einsum
 timm 4 seconds networks.timm_speed --batch 1 --only LambdaResNet26T
@@ -36,10 +36,9 @@ comparison 2 parameters networks.comparison --batch 2 --seconds 0
 exports 1 seconds serving.exports --only digits --seconds 0.05
 digits 1 accuracy studies.digits --seeds 1 --epochs 1 --runs {0}/runs
 fashion 6 accuracy studies.fashion --runs {0}/runs
-mixers 4 score studies.mixers --only {1} --seeds 1 --steps 1
+mixers 8 score studies.mixers --only equal --seeds 1 --steps 1
 """
 SCRIPTS = dict(line.split(maxsplit=1) for line in SCRIPTS.split("\n")[1:-1])
-ONE = "plain, convolution, equal weights"
 LINE = Line((3, 3), 16, 3, 1)
 TINY = functools.partial(
     models.LambdaResNetSmall, stages=("L",), widths=(8,), strides=(1,)
@@ -98,7 +97,7 @@ def test_a_script_appends_its_records(topic, tmp_path, monkeypatch):
     if topic == "fashion":
         train = "benchmarks.studies.runs.train"
         monkeypatch.setattr(train, lambda recipe, _: {"accuracy": recipe.seed})
-    arguments = [word.format(tmp_path, ONE) for word in arguments]
+    arguments = [word.format(tmp_path) for word in arguments]
     module = importlib.import_module(f"benchmarks.{script}")
     for _ in range(1 if topic in ("attention", "networks") else 2):
         module.main([*arguments, "--results", str(tmp_path)])

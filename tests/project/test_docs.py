@@ -59,8 +59,7 @@ LONG = ("choose", "models", "replace_layers", "serving", "your_images")
 MARKS = {f"docs/{page}.md": pytest.mark.once for page in LONG}
 # A table is interpolated; TFLite's interpreter has a successor; of KerasHub.
 _WARNS = pytest.mark.filterwarnings("ignore::UserWarning")
-MARKS["docs/layers.md"] = _WARNS
-MARKS["docs/streaming.md"] = (pytest.mark.once, _WARNS)
+MARKS |= dict.fromkeys(["docs/layers.md", "docs/streaming.md"], _WARNS)
 MARKS["docs/detection.md"] = (pytest.mark.keras_hub, _WARNS)
 # The cells of README.md are run, and what they print is compared, in
 # tests/layers/test_learning.py.

@@ -11,6 +11,7 @@ from lambdanet_tf import streaming
 from tests.support import checks
 from tests.support import streams
 
+pytestmark = pytest.mark.once
 KERAS = tf.keras.layers
 ROWS = [[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]]
 
@@ -166,7 +167,6 @@ np.save(sys.argv[3], np.concatenate([np.concatenate(o, 1) for o in outputs]))
 
 
 @pytest.mark.slow
-@pytest.mark.once
 def test_a_server_without_keras_holds_a_state_for_each_client(model, tmp_path):
     streaming.export(model, tmp_path / "1")
     tokens = streams.draw_inputs(3, model, 20)

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from lambdanet_tf import data
 from lambdanet_tf import training
-from lambdanet_tf.environment import KERAS_3
 from lambdanet_tf.training import loop
 from lambdanet_tf.training import steps
 from tests.support import smoke_run
@@ -77,14 +76,14 @@ def take_steps(strategy=None, jit_compile=False):
 
 
 @pytest.mark.slow
-def test_xla_or_two_replicas_take_the_steps_of_one_device(two_replicas):
-    """Replicas under tf_keras, which several machines need: statistics, too."""
+def test_two_replicas_and_xla_take_the_steps_of_one_device(two_replicas):
+    """Synchronized statistics, weight decay and averages."""
     recipe = training.resolve("smoke", {"batch_size": 33})
     with pytest.raises(ValueError, match="divisible by the number of replicas"):
         training.InputPipeline(recipe, data.load_digits(), two_replicas)
     expected = take_steps()
-    options = {"jit_compile": True} if KERAS_3 else {"strategy": two_replicas}
-    assert_same(take_steps(**options), expected, rtol=2e-3, atol=3e-4)
+    for found in (take_steps(two_replicas), take_steps(jit_compile=True)):
+        assert_same(found, expected, rtol=2e-3, atol=3e-4)
 
 
 def test_ties_and_nan_count_as_wrong():
