@@ -23,7 +23,8 @@ from benchmarks.studies.protocol import Variant
 keras = tf.keras.layers
 BLOCKS, WIDTH, STEPS = 2, 48, 600
 LENGTHS = {128: 32, 512: 16, 2048: 8}  # positions, and sequences of a batch
-PAIRS, RECALLED = (4, 8, 16), 64  # pairs, and positions of their sequences
+FEW, SOME, MANY = 4, 8, 16  # pairs to recall
+RECALLED = 64  # positions of their sequences
 SYMBOLS = 10  # that are copied
 PATHS = (24, 6), (24, 12), (32, 18)  # pixels of an image, and of a path
 UNASKED = -1  # the target of a position that does not count
@@ -258,14 +259,13 @@ def added(length, batch, searched=""):
     return of_sequences(network, adding, length, batch, STEPS, **changes)
 
 
-def recalled(pairs):
+def recalled(pairs, searched=""):
     network = functools.partial(
         sequence_network, embedded_pairs, RECALLED, 64, (RECALLED,)
     )
     layers = sequence_layers(RECALLED, "recall")
-    return of_sequences(
-        network, recall, RECALLED, 32, STEPS, pairs, variants=layers
-    )
+    changes = {"variants": layers, "searched": searched}
+    return of_sequences(network, recall, RECALLED, 32, STEPS, pairs, **changes)
 
 
 def found_paths(size, length):
@@ -285,7 +285,7 @@ SHORT, *LONGER = LENGTHS.items()
 TASKS = {
     f"copying, {SHORT[0]}": copied(*SHORT),
     f"adding, {SHORT[0]}": added(*SHORT),
-    **{f"recall, {pairs}": recalled(pairs) for pairs in PAIRS},
+    f"recall, {SOME}": recalled(SOME),
     "digits": Task(
         sequence_layers(64),
         network=functools.partial(
@@ -299,7 +299,8 @@ TASKS = {
         batch=32,
     ),
     **{f"pathfinder, {x}, {y}": found_paths(x, y) for x, y in PATHS},
-    # The rates and initial weights of the shortest sequences.
+    # The rates and initial weights of the tasks above.
+    **{f"recall, {x}": recalled(x, f"recall, {SOME}") for x in (FEW, MANY)},
     **{
         f"copying, {length}": copied(length, batch, f"copying, {SHORT[0]}")
         for length, batch in LONGER
