@@ -35,10 +35,8 @@ def sources():
 
 def block(target, topics, found, with_stale=True):
     """Returns the text of a block, with where its records come from."""
-    parts = [
-        provenance(topic, views.standing(found[topic.name]), with_stale)
-        for topic in topics
-    ]
+    rows = VIEWS[target].rows(found)
+    parts = [provenance(x, rows[x.name], with_stale) for x in topics]
     return "\n\n".join([VIEWS[target](found), *parts])
 
 
@@ -80,7 +78,8 @@ def without_stale(text):
 
 def draw(target, found, path, write):
     """Draws a picture unless its file is of these records and this source."""
-    text = json.dumps(found, sort_keys=True) + inspect.getsource(VIEWS[target])
+    source = inspect.getsource(VIEWS[target].function)
+    text = json.dumps(found, sort_keys=True) + source
     stamp = hashlib.sha256(text.encode()).hexdigest()[:16]
     is_new = not path.exists() or stamp.encode() not in path.read_bytes()
     if is_new and write:

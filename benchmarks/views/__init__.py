@@ -1,17 +1,19 @@
 """What is made of records: a view for each table and picture of the docs.
 
 A view is a pure function under a target of `results/README.md`: of the latest
-records of its topics by name, each a `Row`. It returns Markdown for a block of
-a page ("engine.md#bench"), and a figure for a picture ("engine.png").
+records of its topics by name, each a `Row`, with the fields that the view asks
+for. It returns Markdown for a block of a page ("engine.md#bench"), and a figure
+for a picture ("engine.png").
 
 A table is rows and columns, and a column a template of a row's fields, such as
 "{network}" or "{seconds[auto]:.1f/ms}". What no record has is computed before.
 """
 
-import functools
 import importlib
 import string
+from collections.abc import Callable
 from statistics import median
+from typing import NamedTuple
 
 from lambdanet_tf import markdown
 
@@ -31,16 +33,34 @@ class Row(dict):
         return self.get(name, self.get("case", {}).get(name))
 
 
-def view(target):
-    """Makes a function the view of a target."""
+class View(NamedTuple):
+    """A function of rows, and the fields that they have."""
+
+    function: Callable
+    fields: dict
+
+    def rows(self, found):
+        """Returns the rows that are shown, by topic."""
+        shown = self.fields.items()
+        return {
+            topic: [
+                row
+                for row in standing(records)
+                if all(getattr(row, name) == value for name, value in shown)
+            ]
+            for topic, records in found.items()
+        }
+
+    def __call__(self, found):
+        return self.function(self.rows(found))
+
+
+def view(target, **fields):
+    """Makes a function the view of a target, of records with these fields."""
 
     def register(function):
-        @functools.wraps(function)
-        def of_rows(found):
-            return function({x: standing(y) for x, y in found.items()})
-
-        VIEWS[target] = of_rows
-        return of_rows
+        VIEWS[target] = View(function, fields)
+        return function
 
     return register
 

@@ -1,7 +1,5 @@
 """Tables and the picture of layers compared by one protocol."""
 
-import functools
-
 from benchmarks import views
 from benchmarks.views.studies import mean
 from benchmarks.views.studies import seed_by_seed
@@ -61,9 +59,9 @@ def _compared(final, searched, digits, score):
     return views.listing(rows, columns)
 
 
-def _tables(task, found):
-    score, digits = SCORES[task]
-    rows = [row for row in found["mixers"] if row.task == task]
+def _tables(found):
+    rows = found["mixers"]
+    score, digits = SCORES[rows[0].task]
     for row in rows:
         row["first"] = "default" if row.start is None else str(row.start)
     steps = max(row.steps or _FIRST_STEPS for row in rows)
@@ -79,4 +77,4 @@ def _tables(task, found):
 
 for _task in SCORES:
     _section = _task.partition(",")[0]
-    views.view(f"study.md#{_section}")(functools.partial(_tables, _task))
+    views.view(f"study.md#{_section}", task=_task)(_tables)

@@ -1,6 +1,5 @@
 """Tables and pictures of what was trained."""
 
-import functools
 import statistics
 
 from benchmarks import views
@@ -70,9 +69,9 @@ def compared(rows):
     }
 
 
-def fashion(stage, found):
+def fashion(found):
     parts = {"search": [], "final": [], "time": []}
-    for row in (x for x in found["fashion"] if x.stage == stage):
+    for row in found["fashion"]:
         parts[row.part].append(row)
     search, final, times = parts.values()
     rows, pairs = [], compared(final)
@@ -114,7 +113,7 @@ def fashion(stage, found):
 
 
 for _stage in ("small", "28px"):
-    views.view(f"study.md#{_stage}")(functools.partial(fashion, _stage))
+    views.view(f"study.md#{_stage}", stage=_stage)(fashion)
 
 
 def _longest(rows):
