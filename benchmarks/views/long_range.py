@@ -1,0 +1,79 @@
+"""Tables and the picture of layers compared over long distances."""
+
+import statistics
+
+from benchmarks import views
+from benchmarks.views.studies import mean
+
+# By kind of task: what is scored, and what the page calls its sizes.
+KINDS = {
+    "copying": ("symbols that are right, %", "{} positions"),
+    "adding": ("sums within 0.04, %", "{} positions"),
+    "recall": ("values that are right, %", "{} pairs"),
+    "digits": ("digits that are right, %", "64 positions"),
+    "pathfinder": ("images that are right, %", "{} px, paths of {} px"),
+}
+DRAWN = "copying", "adding", "recall"
+
+
+def by_kind(found):
+    """Rows by kind of task, then by layer and sizes."""
+    groups = {kind: {} for kind in KINDS}
+    for row in found["long_range"]:
+        kind, *sizes = row.task.split(", ")
+        key = row.variant, tuple(map(int, sizes))
+        groups[kind].setdefault(key, []).append(row)
+    return {kind: rows for kind, rows in groups.items() if rows}
+
+
+@views.view("long_range.md#tasks", part="final")
+def tasks(found):
+    """A table for each kind: a line for a layer, a column for a size."""
+    parts = []
+    for kind, groups in by_kind(found).items():
+        score, size = KINDS[kind]
+        cells = {}
+        for (variant, sizes), rows in sorted(groups.items()):
+            scores = [row.score for row in rows]
+            text = f"{mean(scores, 1)} ({views.joined(scores, '.0f')})"
+            cells[variant, size.format(*sizes)] = text
+        parts += [f"**{kind.capitalize()}**, {score}:"]
+        parts += [views.crossed(cells, "layer")]
+    return views.page(*parts)
+
+
+@views.view("long_range.md#costs", part="final")
+def costs(found):
+    """Of each layer: what its networks cost, and what its search chose."""
+    cells = {}
+    for kind, groups in by_kind(found).items():
+        for (variant, sizes), (row, *others) in groups.items():
+            column = f"{kind}, {KINDS[kind][1].format(*sizes)}"
+            seconds = min(x.seconds for x in (row, *others))
+            cells[variant, column] = (
+                f"{row.parameters:,}; {row.flops / 1e6:.1f}; "
+                f"{1e3 * seconds / row.steps:.0f}; {row.rate:g}"
+            )
+    return views.crossed(cells, "layer")
+
+
+@views.view("long_range.png", part="final")
+def over_length(found):
+    figure, axes = views.figure(12, 3.6, len(DRAWN))
+    groups = by_kind(found)
+    for axis, kind in zip(axes, DRAWN, strict=True):
+        curves = {}
+        for (variant, sizes), rows in sorted(groups[kind].items()):
+            score = statistics.mean(row.score for row in rows)
+            curves.setdefault(variant, []).append((*sizes, score))
+        score, size = KINDS[kind]
+        views.lines(
+            axis,
+            curves,
+            title=kind.capitalize(),
+            xlabel=size.removeprefix("{} "),
+            ylabel=score,
+            xscale="log",
+            ylim=(0, 105),
+        )
+    return figure
