@@ -14,7 +14,7 @@ from lambdanet_tf import ops
 from tests.support import checks
 
 # A handful of roundings, one after the other.
-TOLERANCE = {"bfloat16": 2e-2, "float16": 2.5e-3}
+TOLERANCE = {"mixed_bfloat16": 2e-2, "mixed_float16": 2.5e-3, "bfloat16": 2e-2}
 
 _SEQUENCE, _MAP, _SHORT = (1, 2499, 2), (1, 50, 51, 2), (1, 301, 2)
 _IMAGE = (1, 20, 21, 2)
@@ -95,13 +95,13 @@ def test_equal_numbers_add_up(name):
     wide_weights, expected = _answers(ROWS[name], "float64", share)
     # Where the gradients of equal numbers cancel, what counts is the terms.
     largest = _largest(expected)
-    for half, tolerance in TOLERANCE.items():
-        weights, found = _answers(ROWS[name], f"mixed_{half}", share)
+    for policy, tolerance in TOLERANCE.items():
+        weights, found = _answers(ROWS[name], policy, share)
         for source, array in expected.items():
             scale = np.max(np.abs(array))
             scale = largest if scale < 1e-6 * largest else scale
             error = np.max(np.abs(tf.cast(found[source], tf.float64) - array))
-            assert error <= tolerance * scale, (half, source, error / scale)
+            assert error <= tolerance * scale, (policy, source, error / scale)
         checks.assert_each_close(weights, wide_weights, tolerance)
 
 
@@ -122,8 +122,8 @@ def test_large_logits(name, rng):
     """Of ten thousand and more, each a number that has no rounding in half."""
     layer_type, arguments, call = LOGITS[name]
     x = rng.integers(-2, 3, [2, 9, 2]).astype("float32")
-    for half, tolerance in TOLERANCE.items():
-        layer = checks.built(x, layer_type, **arguments, dtype=f"mixed_{half}")
+    for policy, tolerance in TOLERANCE.items():
+        layer = checks.built(x, layer_type, **arguments, dtype=policy)
         signs = rng.choice([-1.0, 1.0], layer.key.kernel.shape)
         layer.key.kernel.assign(4096 * signs)
         layer.query.kernel.assign(np.ones(layer.query.kernel.shape))
