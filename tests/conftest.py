@@ -7,9 +7,7 @@ import importlib
 
 
 def pytest_addoption(parser):
-    parser.addoption(
-        "--seed", type=int, default=0, help="of the numbers that tests draw"
-    )
+    parser.addoption("--seed", type=int, default=0, help="of what tests draw")
 
 
 def pytest_sessionstart(session):

@@ -65,6 +65,13 @@ def test_round_trip(tmp_path):
     np.testing.assert_array_equal(kernel, arrays(model)["stem_conv1/kernel"])
 
 
+def test_bfloat16_is_saved_as_float32(tmp_path):
+    layer = KERAS.Dense(1, dtype="bfloat16", name="dense")
+    model = tf.keras.Sequential([tf.keras.Input((2,)), layer])
+    models.save_weights(model, tmp_path / "weights.npz")
+    assert np.load(tmp_path / "weights.npz")["dense/kernel"].dtype == np.float32
+
+
 @pytest.mark.slow
 def test_parts_of_a_file(tmp_path):
     model, path = saved(tmp_path)

@@ -1,10 +1,11 @@
 """What is released: the package with its license and types, and its version."""
 
 import pathlib
-import re
 import zipfile
 
 import pytest
+
+import lambdanet_tf
 
 buildapi = pytest.importorskip("flit_core.buildapi")
 
@@ -28,8 +29,7 @@ def test_the_wheel_has_the_package_alone(tmp_path, monkeypatch):
 
 
 def test_the_version_is_the_same_everywhere():
-    sources = (ROOT / "lambdanet_tf/__init__.py").read_text(encoding="utf-8")
-    (version,) = re.findall(r'__version__ = "(.+)"', sources)
+    version = lambdanet_tf.__version__
     for page, form in (
         ("CITATION.cff", f"version: {version}\n"),
         ("CHANGELOG.md", f"## {version} ("),
