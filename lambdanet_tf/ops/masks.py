@@ -111,7 +111,7 @@ def check_attention_mask(mask, batch, n, m):
 
 
 def padding_mask(x, **masks):
-    """Combines masks to boolean `(batch, positions)`, or None.
+    """Combines masks to boolean `(batch or 1, positions)`, or None.
 
     Each mask is None, `(batch, positions)` or `(batch, *spatial)`; False means
     padding. Errors show the name of the keyword.
@@ -125,7 +125,7 @@ def padding_mask(x, **masks):
 
 
 def _flat(name, mask, x):
-    """Returns a mask of positions as `(batch, positions)`."""
+    """Returns a mask of positions as `(batch or 1, positions)`."""
     batch, *grid = x.shape[:-1]
     shapes = [batch, *grid], [batch, x.shape[1:-1].num_elements()]
     allowed = [*shapes, *([1, *shape[1:]] for shape in shapes)]
@@ -136,9 +136,7 @@ def _flat(name, mask, x):
             f"*spatial): here {' or '.join(here)}. Received: {mask.shape}."
         )
     positions = math.prod(size(x, axis + 1) for axis in range(len(grid)))
-    is_one = mask.shape[0] == 1 and batch != 1  # for all examples
-    mask = tf.reshape(mask, [-1, positions])
-    return tf.repeat(mask, tf.shape(x)[0], axis=0) if is_one else mask
+    return tf.reshape(mask, [-1, positions])
 
 
 def masked_fill(x, mask, value=0.0):

@@ -132,3 +132,5 @@ def test_one_mask_for_all_queries_needs_no_static_sizes(layer_type, rng):
     real = normal(rng, 2, 1, 5) > 0
     output = model([tf.constant(x), tf.constant(real, tf.float32)])
     checks.assert_close(output, layer(x, attention_mask=real), 1e-5)
+    one, both = real[:1, 0], real[[0, 0], 0]
+    checks.assert_close(layer(x, mask=one), layer(x, mask=both), 1e-6)
