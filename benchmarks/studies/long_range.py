@@ -276,7 +276,7 @@ def found_paths(size, length):
         loss=protocol.cross_entropy,
         score=right,
         best=max,
-        steps=STEPS,
+        steps=4 * STEPS,
         batch=32,
     )
 
