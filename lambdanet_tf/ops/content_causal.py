@@ -28,7 +28,6 @@ from lambdanet_tf.ops.state import initial_state
 _CHUNK = 32  # positions
 _MAX_EXPONENT = 20.0  # exp(+-20) is well inside the range of float32
 _GROUP = 32  # chunks whose running sums one product computes
-_MAX_SHIFTS = 20  # enough for 2**20 chunks, if their number is unknown
 
 
 def causal_content_output(
@@ -94,9 +93,9 @@ def _softmax(queries, keys, values, state):
     log-sum-exp would lose the digits of a small difference of large logits.
     """
     chunks, key_dim, value_dim = size(keys, 1), keys.shape[3], values.shape[3]
-    start = tf.expand_dims(tf.stop_gradient(state["key_maximum"]), 1)
-    ends = tf.stop_gradient(tf.reduce_max(keys, axis=2))  # [y, j, k]
-    ends = _running_maximum(tf.concat([start, ends], axis=1))  # [y, j + 1, k]
+    start = tf.expand_dims(state["key_maximum"], 1)
+    ends = tf.concat([start, tf.reduce_max(keys, axis=2)], axis=1)
+    ends = tf.stop_gradient(_running_maximum(ends))  # [y, j + 1, k]
     before = [state["content"], tf.expand_dims(state["key_sum"], -1)]
     before = tf.expand_dims(tf.concat(before, axis=-1), 1)
     first, last = (
@@ -234,11 +233,17 @@ def _sums_of_pairs(sums, ends):
 
 def _running_maximum(x):
     """Returns the maximum over all entries of axis 1 up to each."""
-    rounds = _MAX_SHIFTS
-    if x.shape[1] is not None:
-        rounds = max(x.shape[1] - 1, 0).bit_length()
-    for index in range(rounds):  # each doubles the reach (Hillis and Steele)
-        x = tf.maximum(x, _shifted(x, 2**index, x.dtype.min))
+
+    def reach_on(reach, x):  # twice as far (Hillis and Steele)
+        return 2 * reach, tf.maximum(x, _shifted(x, reach, x.dtype.min))
+
+    reach = 1
+    if x.shape[1] is None:
+        return tf.while_loop(
+            lambda reach, x: reach < tf.shape(x)[1], reach_on, (reach, x)
+        )[1]
+    while reach < x.shape[1]:
+        reach, x = reach_on(reach, x)
     return x
 
 
