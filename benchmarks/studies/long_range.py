@@ -1,6 +1,7 @@
 """Compares layers where an output depends on inputs far away: long_range.md.
 
     python -m benchmarks.studies.long_range --only "copying, 128"
+    python -m benchmarks.studies.long_range --only "copying, 128" --costs
 
 The protocol is that of docs/study.md. All data but the digits are generated.
 """
@@ -312,6 +313,7 @@ TASKS = {
 }
 
 
-@records.script("long_range", seeds=3, steps=0)
+@records.script("long_range", seeds=3, steps=0, costs=False, seconds=60.0)
 def main(recorder, options):
-    protocol.compare(TASKS, recorder, options)
+    record = protocol.record_costs if options.costs else protocol.compare
+    record(TASKS, recorder, options)

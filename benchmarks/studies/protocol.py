@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from benchmarks import timing
 from benchmarks.studies import runs
 from lambdanet_tf import analysis
 from lambdanet_tf.layers import LambdaLayer
@@ -126,13 +127,18 @@ def residual_blocks(x, variant, start, blocks):
 cross_entropy = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-def train(task, variant, rate, start, seed, steps):
-    """Returns a network trained by a rate that warms up, then falls."""
-    tf.keras.utils.set_random_seed(seed)
+def compiled(task, variant, rate, start):
     model = task.network(variant, start)
     model.compile(
         tf.keras.optimizers.Adam(rate, global_clipnorm=1.0), task.loss
     )
+    return model
+
+
+def train(task, variant, rate, start, seed, steps):
+    """Returns a network trained by a rate that warms up, then falls."""
+    tf.keras.utils.set_random_seed(seed)
+    model = compiled(task, variant, rate, start)
     inputs, targets = task.data()["training"]
     rng = np.random.default_rng(seed)
     for step in range(steps):
@@ -142,6 +148,39 @@ def train(task, variant, rate, start, seed, steps):
         chosen = rng.integers(0, len(inputs), task.batch)
         model.train_on_batch(inputs[chosen], targets[chosen])
     return model
+
+
+def cost(model):
+    """Returns parameters, and operations of a training step for an example.
+
+    They are those of products, 2 per multiply-add; a step is three passes.
+    """
+    found = analysis.analyze(model, executed=False)
+    forward = found.total("flops")
+    for layer in map(model.get_layer, found.not_counted):
+        if isinstance(layer, keras.Embedding):
+            continue
+        _, positions, width = layer.output.shape
+        kernels = [w.shape for w in layer.trainable_weights if len(w.shape) > 1]
+        forward += 2 * positions * sum(map(math.prod, kernels))
+        if isinstance(layer, keras.MultiHeadAttention):
+            forward += 4 * positions**2 * width
+    parameters = analysis.trainable_parameters(model)
+    return {"parameters": parameters, "flops": 3 * forward}
+
+
+def record_costs(tasks, recorder, options):
+    """Times training steps of all layers of a task, in turns."""
+    for name in (x for x in tasks if options.only in x):
+        task, steps, facts = tasks[name], {}, {}
+        batch = [x[: task.batch] for x in task.data()["training"]]
+        for title, variant in task.variants.items():
+            model = compiled(task, variant, task.rates[0], variant.starts[0])
+            steps[title] = functools.partial(model.train_on_batch, *batch)
+            facts[title] = cost(model)
+        for title, seconds in timing.turns(steps, options.seconds).items():
+            case = {"task": name, "variant": title, "part": "cost"}
+            recorder.append(case, seconds=seconds, **facts[title])
 
 
 def measure(tasks, case):
@@ -154,16 +193,9 @@ def measure(tasks, case):
     inputs, targets = task.data()[part]
     outputs = model.predict(inputs, batch_size=64, verbose=0)
     score = task.score(targets, outputs)
-    # Operations of products, 2 per multiply-add; a step is three passes.
-    forward = analysis.analyze(model, executed=False).total("flops")
+    facts = {"examples": len(inputs), "seconds": seconds, **cost(model)}
     tf.keras.backend.clear_session()
-    return {
-        "score": score if math.isfinite(score) else None,
-        "examples": len(inputs),
-        "parameters": analysis.trainable_parameters(model),
-        "flops": 3 * forward,
-        "seconds": seconds,
-    }
+    return {"score": score if math.isfinite(score) else None, **facts}
 
 
 def compare(tasks, recorder, options):

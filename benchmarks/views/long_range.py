@@ -42,38 +42,32 @@ def tasks(found):
     return views.page(*parts)
 
 
-@views.view("long_range.md#costs", part="final")
+@views.view("long_range.md#costs", part="cost")
 def costs(found):
-    """Of each layer: what its networks cost, and what its search chose."""
-    cells = {}
-    for kind, groups in by_kind(found).items():
-        for (variant, sizes), (row, *others) in groups.items():
-            column = f"{kind}, {KINDS[kind][1].format(*sizes)}"
-            seconds = min(x.seconds for x in (row, *others))
-            cells[variant, column] = (
-                f"{row.parameters:,}; {row.flops / 1e6:.1f}; "
-                f"{1e3 * seconds / row.steps:.0f}; {row.rate:g}"
-            )
-    return views.crossed(cells, "layer")
+    columns = {
+        **{"task": "{task}", "layer": "{variant}"},
+        "parameters": "{parameters:,}",
+        "training MFLOPs": "{flops:.1f/M}",
+        "a training step, ms": "{seconds:.0f/ms}",
+    }
+    return views.listing(found["long_range"], columns)
 
 
 @views.view("long_range.png", part="final")
 def over_length(found):
-    figure, axes = views.figure(12, 3.6, len(DRAWN))
+    """The mean score over lengths or pairs, of kinds that have several."""
     groups = by_kind(found)
-    for axis, kind in zip(axes, DRAWN, strict=True):
+    drawn = [x for x in DRAWN if len({y for _, y in groups.get(x, ())}) > 1]
+    figure, axes = views.figure(4.5 * len(drawn), 4, len(drawn))
+    for axis, kind in zip(axes, drawn, strict=True):
         curves = {}
         for (variant, sizes), rows in sorted(groups[kind].items()):
             score = statistics.mean(row.score for row in rows)
             curves.setdefault(variant, []).append((*sizes, score))
         score, size = KINDS[kind]
-        views.lines(
-            axis,
-            curves,
-            title=kind.capitalize(),
-            xlabel=size.removeprefix("{} "),
-            ylabel=score,
-            xscale="log",
-            ylim=(0, 105),
-        )
+        ticks = sorted({x for _, (x,) in groups[kind]})
+        views.lines(axis, curves, xlabel=size.removeprefix("{} "))
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(ticks, ticks)
+        axis.set(title=f"{kind}: {score}", ylim=(0, 105))
     return figure
