@@ -14,6 +14,7 @@ KINDS = {
     "pathfinder": ("images that are right, %", "{} px, paths of {} px"),
 }
 DRAWN = "copying", "adding", "recall"
+SEEDS = 3
 
 
 def by_kind(found):
@@ -23,6 +24,9 @@ def by_kind(found):
         kind, *sizes = row.task.split(", ")
         key = row.variant, tuple(map(int, sizes))
         groups[kind].setdefault(key, []).append(row)
+    for rows in groups.values():
+        for key in [x for x in rows if len(rows[x]) < SEEDS]:
+            del rows[key]  # It is not finished.
     return {kind: rows for kind, rows in groups.items() if rows}
 
 
