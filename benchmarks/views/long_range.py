@@ -32,18 +32,15 @@ def by_kind(found):
 
 @views.view("long_range.md#tasks", part="final")
 def tasks(found):
-    """A table for each kind: a line for a layer, a column for a size."""
-    parts = []
+    """A line for each task, a column for each layer."""
+    cells = {}
     for kind, groups in by_kind(found).items():
         score, size = KINDS[kind]
-        cells = {}
         for (variant, sizes), rows in sorted(groups.items()):
             scores = [row.score for row in rows]
             text = f"{mean(scores, 1)} ({views.joined(scores, '.0f')})"
-            cells[variant, size.format(*sizes)] = text
-        parts += [f"**{kind.capitalize()}**, {score}:"]
-        parts += [views.crossed(cells, "layer")]
-    return views.page(*parts)
+            cells[f"{kind}, {size.format(*sizes)}: {score}", variant] = text
+    return views.crossed(cells, "task")
 
 
 @views.view("long_range.md#costs", part="cost")
@@ -62,7 +59,7 @@ def over_length(found):
     """The mean score over lengths or pairs, of kinds that have several."""
     groups = by_kind(found)
     drawn = [x for x in DRAWN if len({y for _, y in groups.get(x, ())}) > 1]
-    figure, axes = views.figure(4.5 * len(drawn), 4, len(drawn))
+    figure, axes = views.figure(2 + 4.5 * len(drawn), 4, len(drawn))
     for axis, kind in zip(axes, drawn, strict=True):
         curves = {}
         for (variant, sizes), rows in sorted(groups[kind].items()):
@@ -74,4 +71,7 @@ def over_length(found):
         axis.set_xscale("log", base=2)
         axis.set_xticks(ticks, ticks)
         axis.set(title=f"{kind}: {score}", ylim=(0, 105))
+        axis.get_legend().remove()
+    labels = axes[-1].get_legend_handles_labels()
+    figure.legend(*labels, loc="outside right center", frameon=False)
     return figure
