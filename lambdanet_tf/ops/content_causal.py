@@ -95,7 +95,7 @@ def _softmax(queries, keys, values, state):
     chunks, key_dim, value_dim = size(keys, 1), keys.shape[3], values.shape[3]
     start = tf.expand_dims(state["key_maximum"], 1)
     ends = tf.concat([start, tf.reduce_max(keys, axis=2)], axis=1)
-    ends = tf.stop_gradient(_running_maximum(ends))  # [y, j + 1, k]
+    ends = _running_maximum(ends)  # [y, j + 1, k]
     before = [state["content"], tf.expand_dims(state["key_sum"], -1)]
     before = tf.expand_dims(tf.concat(before, axis=-1), 1)
     first, last = (
@@ -153,7 +153,7 @@ def _weights(queries, keys, first, before):
 
 def _weights_of_pairs(queries, keys, columns, first, before):
     """Computes `_weights` for keys of any size: forms `(y * j, c, k, s)`."""
-    top = _running_maximum(tf.stop_gradient(keys))
+    top = _running_maximum(keys)
     top = tf.maximum(top, first)  # [y * j, c, k]
     past = tf.expand_dims(_past(keys.shape[1]), 1)[None]  # [1, c, 1, s]
     pairs = tf.expand_dims(columns, 1) - tf.expand_dims(top, 3)
@@ -232,24 +232,24 @@ def _sums_of_pairs(sums, ends):
 
 
 def _running_maximum(x):
-    """Returns the maximum over all entries of axis 1 up to each."""
+    """Returns the maximum over axis 1 up to each entry, without a gradient."""
 
     def reach_on(reach, x):  # twice as far (Hillis and Steele)
         return 2 * reach, tf.maximum(x, _shifted(x, reach, x.dtype.min))
 
     reach = 1
     if x.shape[1] is None:
-        return tf.while_loop(
+        _, x = tf.while_loop(
             lambda reach, x: reach < tf.shape(x)[1], reach_on, (reach, x)
-        )[1]
-    while reach < x.shape[1]:
-        reach, x = reach_on(reach, x)
-    return x
+        )
+    else:
+        while reach < x.shape[1]:
+            reach, x = reach_on(reach, x)
+    return tf.stop_gradient(x)
 
 
 def _shifted(x, shift, fill):
     """Shifts axis 1 towards its end, and fills its beginning."""
-    shift = tf.minimum(shift, tf.shape(x)[1]) if x.shape[1] is None else shift
     pads = [[0, 0], [shift, 0]] + [[0, 0]] * (len(x.shape) - 2)
     return tf.pad(x[:, : size(x, 1) - shift], pads, constant_values=fill)
 
