@@ -35,9 +35,10 @@ def sources():
 
 def block(target, topics, found, with_stale=True):
     """Returns the text of a block, with where its records come from."""
-    rows = VIEWS[target].rows(found)
+    view = VIEWS[target]
+    rows = view.rows(found)
     parts = [provenance(x, rows[x.name], with_stale) for x in topics]
-    return "\n\n".join([VIEWS[target](found), *parts])
+    return "\n\n".join([view.function(rows), *parts])
 
 
 def provenance(topic, found, with_stale=True):

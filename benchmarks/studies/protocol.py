@@ -161,7 +161,7 @@ def cost(model):
         if isinstance(layer, keras.Embedding):
             continue
         _, positions, width = layer.output.shape
-        kernels = [w.shape for w in layer.trainable_weights if len(w.shape) > 1]
+        kernels = [w.shape for w in layer.weights if "kernel" in w.name]
         forward += 2 * positions * sum(map(math.prod, kernels))
         if isinstance(layer, keras.MultiHeadAttention):
             forward += 4 * positions**2 * width
