@@ -24,10 +24,11 @@ def by_kind(found):
         kind, *sizes = row.task.split(", ")
         key = row.variant, tuple(map(int, sizes))
         groups[kind].setdefault(key, []).append(row)
-    for rows in groups.values():
-        for key in [x for x in rows if len(rows[x]) < SEEDS]:
-            del rows[key]  # It is not finished.
-    return {kind: rows for kind, rows in groups.items() if rows}
+    finished = {
+        kind: {key: rows for key, rows in group.items() if len(rows) >= SEEDS}
+        for kind, group in groups.items()
+    }
+    return {kind: group for kind, group in finished.items() if group}
 
 
 @views.view("long_range.md#tasks", part="final")
