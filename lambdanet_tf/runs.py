@@ -249,8 +249,8 @@ def newest_run(
     if not counted:
         there = (f"{os.path.basename(x.folder)}: {x.status}" for x in found)
         raise UserError(
-            f"No finished run in {os.fspath(runs)!r} (unfinished: "
-            f"{'; '.join(there) or 'none'}). Train one with `lambdanet train`,"
+            f"No finished runs in {os.fspath(runs)!r}. Unfinished runs: "
+            f"{'; '.join(there) or 'none'}. Train one with `lambdanet train`,"
             " or choose a run: `--run-dir FOLDER`."
         )
     return max(counted, key=lambda run: run.started)

@@ -116,7 +116,7 @@ def _checked(prompt):
     fits = prompt.dtype.is_integer and prompt.shape.rank == 2
     if not fits or 0 in prompt.shape:
         raise ValueError(
-            "`prompt` must be integers (batch, n) with batch and n at least 1. "
+            "`prompt` must be an integer array (batch, n) that is not empty. "
             f"Received: {prompt.dtype.name} of shape {tuple(prompt.shape)}."
         )
     return prompt

@@ -45,7 +45,7 @@ class RunOptions:
     """Where and how a recipe runs. Each field is a flag, with this help."""
 
     runs_dir: str = field(
-        "runs", "folder in which each run gets its own folder", metavar="FOLDER"
+        "runs", "folder that contains the folders of all runs", metavar="FOLDER"
     )
     run_dir: str = field(
         "", "folder of this run; if it exists, resume the run", metavar="FOLDER"
