@@ -109,9 +109,10 @@ class ContextLayer(BaseLayer):
         ours, others = inputs_shape[:axes], context_shape[:axes]
         if not tf.TensorShape(ours).is_compatible_with(others):
             raise ValueError(
-                "`context` must have the same batch size as `inputs` and, if the "
-                "layer has positions, `scope`, `axis` or `causal`, the same "
-                "spatial size. For other sizes, set use_position=False (in lambda layers). "
+                "`context` must have the same batch size as `inputs` and, if "
+                "the layer has positions, `scope`, `axis` or `causal`, the "
+                "same spatial size. For other sizes, set use_position=False "
+                "(in lambda layers). "
                 f"Received: {context_shape}, for inputs of {inputs_shape}."
             )
 
