@@ -205,6 +205,18 @@ def sequence_layers(length, widths=None):
     }
 
 
+# More key channels or fewer heads, which makes the values deeper: the depth of
+# keys, the heads, and the inner width for as many weights.
+KEYED = {
+    f"key_dim={keys}, num_heads={heads}": Variant(
+        protocol.lambda_layer(key_dim=keys, num_heads=heads, causal=True),
+        (WIDTH, width),
+        LAMBDA[1:],
+    )
+    for keys, heads, width in ((16, 4, 126), (32, 4, 65), (8, 1, 150))
+}
+
+
 def dilated(width, start, place):
     return keras.Conv2D(
         width, 3, padding="same", dilation_rate=(1, 2, 4, 1)[place]
@@ -223,91 +235,63 @@ def image_layers(size):
     }
 
 
-def of_sequences(network, make, length, batch, steps, *arguments, **changes):
-    """A task of generated sequences, as long as there are steps."""
-    data = generated, make, steps * batch, length, *arguments
-    return Task(
-        sequence_layers(length),
-        network=network,
-        data=functools.partial(*data),
-        loss=asked_entropy,
-        score=right,
-        best=max,
-        steps=steps,
-        batch=batch,
-    )._replace(**changes)
+def task(variants, network, data, batch=32, **changes):
+    usual = {"steps": STEPS, "loss": asked_entropy, "score": right, "best": max}
+    network, data = functools.partial(*network), functools.partial(*data)
+    return Task(variants, network, data, batch=batch, **usual | changes)
 
 
-def copied(length, batch, searched=""):
-    network = functools.partial(
-        sequence_network,
-        *(functools.partial(keras.Embedding, 10), SYMBOLS, 10, (length,)),
-    )
-    return of_sequences(
-        network, copying, length, batch, STEPS, searched=searched
-    )
+def copied(length):
+    batch, embed = LENGTHS[length], functools.partial(keras.Embedding, 10)
+    network = sequence_network, embed, SYMBOLS, 10, (length,)
+    data = generated, copying, STEPS * batch, length
+    return task(sequence_layers(length), network, data, batch)
 
 
-def added(length, batch, searched=""):
-    network = functools.partial(
-        sequence_network, keras.Dense, 1, 1, (length, 2)
-    )
-    loss = tf.keras.losses.MeanSquaredError()
-    changes = {"loss": loss, "score": near, "searched": searched}
-    return of_sequences(network, adding, length, batch, STEPS, **changes)
+def added(length):
+    batch, loss = LENGTHS[length], tf.keras.losses.MeanSquaredError()
+    network = sequence_network, keras.Dense, 1, 1, (length, 2)
+    data = generated, adding, STEPS * batch, length
+    layers = sequence_layers(length)
+    return task(layers, network, data, batch, loss=loss, score=near)
 
 
-def recalled(pairs, searched=""):
-    network = functools.partial(
-        sequence_network, embedded_pairs, RECALLED, 64, (RECALLED,)
-    )
-    layers = sequence_layers(RECALLED, "recall")
-    changes = {"variants": layers, "searched": searched}
-    return of_sequences(network, recall, RECALLED, 32, STEPS, pairs, **changes)
+def recalled(pairs, layers=None):
+    network = sequence_network, embedded_pairs, RECALLED, 64, (RECALLED,)
+    data = generated, recall, STEPS * 32, RECALLED, pairs
+    return task(layers or sequence_layers(RECALLED, "recall"), network, data)
+
+
+def read_digits():
+    network = sequence_network, keras.Dense, 1, 10, (64, 1)
+    loss = protocol.cross_entropy
+    return task(sequence_layers(64), network, (digits_data,), loss=loss)
 
 
 def found_paths(size, length):
-    return Task(
-        image_layers(size),
-        network=functools.partial(image_network, size),
-        data=functools.partial(generated, pathfinder, 9600, size, length),
-        loss=protocol.cross_entropy,
-        score=right,
-        best=max,
-        steps=4 * STEPS,
-        batch=32,
-    )
+    network, data = (image_network, size), (generated, pathfinder, 9600)
+    settings = {"steps": 4 * STEPS, "loss": protocol.cross_entropy}
+    return task(image_layers(size), network, (*data, size, length), **settings)
 
 
-SHORT, *LONGER = LENGTHS.items()
-TASKS = {
-    f"copying, {SHORT[0]}": copied(*SHORT),
-    f"adding, {SHORT[0]}": added(*SHORT),
-    f"recall, {SOME}": recalled(SOME),
-    "digits": Task(
-        sequence_layers(64),
-        network=functools.partial(
-            sequence_network, keras.Dense, 1, 10, (64, 1)
-        ),
-        data=digits_data,
-        loss=protocol.cross_entropy,
-        score=right,
-        best=max,
-        steps=STEPS,
-        batch=32,
-    ),
-    **{f"pathfinder, {x}, {y}": found_paths(x, y) for x, y in PATHS},
-    # The rates and initial weights of the tasks above.
-    **{f"recall, {x}": recalled(x, f"recall, {SOME}") for x in (FEW, MANY)},
-    **{
-        f"copying, {length}": copied(length, batch, f"copying, {SHORT[0]}")
-        for length, batch in LONGER
-    },
-    **{
-        f"adding, {length}": added(length, batch, f"adding, {SHORT[0]}")
-        for length, batch in LONGER
-    },
-}
+def tasks():
+    """Yields tasks by name; the first of a kind searches for the others."""
+    lengths, pairs = [(x,) for x in LENGTHS], ((SOME,), (FEW,), (MANY,))
+    for kind, make, sizes in (
+        ("copying", copied, lengths),
+        ("adding", added, lengths),
+        ("recall", recalled, pairs),
+        ("keys", functools.partial(recalled, layers=KEYED), pairs),
+        ("digits", read_digits, [()]),
+        ("pathfinder", found_paths, PATHS),
+    ):
+        names = [", ".join([kind, *map(str, size)]) for size in sizes]
+        for name, size in zip(names, sizes, strict=True):
+            searched = names[0] if name != names[0] else ""
+            yield name, make(*size)._replace(searched=searched)
+
+
+TASKS = dict(tasks())
 
 
 @records.script("long_range", seeds=3, steps=0, costs=False, seconds=60.0)
