@@ -205,8 +205,7 @@ def sequence_layers(length, widths=None):
     }
 
 
-# More key channels or fewer heads, which makes the values deeper: the depth of
-# keys, the heads, and the inner width for as many weights.
+# More key channels, or fewer heads and so deeper values; and inner widths.
 KEYED = {
     f"key_dim={keys}, num_heads={heads}": Variant(
         protocol.lambda_layer(key_dim=keys, num_heads=heads, causal=True),

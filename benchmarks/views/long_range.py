@@ -3,13 +3,14 @@
 import statistics
 
 from benchmarks import views
-from benchmarks.views.studies import mean
+from benchmarks.views.studies import by_seed
 
 # By kind of task: what is scored, and what the page calls its sizes.
 KINDS = {
     "copying": ("symbols that are right, %", "{} positions"),
     "adding": ("sums within 0.04, %", "{} positions"),
     "recall": ("values that are right, %", "{} pairs"),
+    "keys": ("values that are right, %", "{} pairs"),
     "digits": ("digits that are right, %", "64 positions"),
     "pathfinder": ("images that are right, %", "{} px, paths of {} px"),
 }
@@ -17,31 +18,35 @@ DRAWN = "copying", "adding", "recall"
 SEEDS = 3
 
 
-def by_kind(found):
-    """Rows by kind of task, then by layer and sizes."""
-    groups = {kind: {} for kind in KINDS}
-    for row in found["long_range"]:
-        kind, *sizes = row.task.split(", ")
-        key = row.variant, tuple(map(int, sizes))
-        groups[kind].setdefault(key, []).append(row)
-    finished = {
-        kind: {key: rows for key, rows in group.items() if len(rows) >= SEEDS}
-        for kind, group in groups.items()
-    }
-    return {kind: group for kind, group in finished.items() if group}
+def finished(found, kind):
+    """Returns sizes, layer and rows of what has all seeds, in order."""
+    groups = views.grouped(found["long_range"], "task", "variant")
+    return sorted(
+        ([*map(int, task.split(", ")[1:])], variant, rows)
+        for (task, variant), rows in groups.items()
+        if task.partition(",")[0] == kind and len(rows) >= SEEDS
+    )
+
+
+def _scores(found, kinds):
+    """A line for each task, a column for each layer."""
+    cells = {}
+    for kind in kinds:
+        score, size = KINDS[kind]
+        for sizes, variant, rows in finished(found, kind):
+            line = f"{kind}, {size.format(*sizes)}: {score}"
+            cells[line, variant] = by_seed(rows)
+    return views.crossed(cells, "task")
 
 
 @views.view("long_range.md#tasks", part="final")
 def tasks(found):
-    """A line for each task, a column for each layer."""
-    cells = {}
-    for kind, groups in by_kind(found).items():
-        score, size = KINDS[kind]
-        for (variant, sizes), rows in sorted(groups.items()):
-            scores = [row.score for row in rows]
-            text = f"{mean(scores, 1)} ({views.joined(scores, '.0f')})"
-            cells[f"{kind}, {size.format(*sizes)}: {score}", variant] = text
-    return views.crossed(cells, "task")
+    return _scores(found, [kind for kind in KINDS if kind != "keys"])
+
+
+@views.view("long_range.md#keys", part="final")
+def keys(found):
+    return _scores(found, ["keys"])
 
 
 @views.view("long_range.md#costs", part="cost")
@@ -58,16 +63,16 @@ def costs(found):
 @views.view("long_range.png", part="final")
 def over_length(found):
     """The mean score over lengths or pairs, of kinds that have several."""
-    groups = by_kind(found)
-    drawn = [x for x in DRAWN if len({y for _, y in groups.get(x, ())}) > 1]
-    figure, axes = views.figure(2 + 4.5 * len(drawn), 4, len(drawn))
-    for axis, kind in zip(axes, drawn, strict=True):
+    several = {kind: finished(found, kind) for kind in DRAWN}
+    several = {k: x for k, x in several.items() if x and x[0][0] < x[-1][0]}
+    figure, axes = views.figure(2 + 4.5 * len(several), 4, len(several))
+    for axis, (kind, groups) in zip(axes, several.items(), strict=True):
         curves = {}
-        for (variant, sizes), rows in sorted(groups[kind].items()):
+        for sizes, variant, rows in groups:
             score = statistics.mean(row.score for row in rows)
             curves.setdefault(variant, []).append((*sizes, score))
         score, size = KINDS[kind]
-        ticks = sorted({x for _, (x,) in groups[kind]})
+        ticks = sorted({sizes[0] for sizes, _, _ in groups})
         views.lines(axis, curves, xlabel=size.removeprefix("{} "))
         axis.set_xscale("log", base=2)
         axis.set_xticks(ticks, ticks)

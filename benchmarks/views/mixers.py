@@ -1,6 +1,7 @@
 """Tables and the picture of layers compared by one protocol."""
 
 from benchmarks import views
+from benchmarks.views.studies import by_seed
 from benchmarks.views.studies import mean
 from benchmarks.views.studies import seed_by_seed
 
@@ -29,7 +30,7 @@ def _searched(search, digits):
 
 
 def _compared(final, searched, digits, score):
-    """A line for each variant's final runs, which are of the same seeds."""
+    """A line for each variant's last runs, which are of the same seeds."""
     groups = views.grouped(final, "variant")
     scores = {
         name: {row.seed: row.score for row in group}
@@ -37,7 +38,7 @@ def _compared(final, searched, digits, score):
     }
     other = next((name for name in scores if name.startswith("lambda")), None)
     rows = []
-    for (name,), (row, *_) in groups.items():
+    for (name,), (*_, row) in groups.items():
         row["searched"] = searched.get(name)
         row["scores"] = views.joined(scores[name].values(), f".{digits}f")
         row["mean"] = mean(scores[name].values(), digits)
@@ -73,6 +74,16 @@ def _tables(found):
         "the 95% confidence interval over seeds. FLOPs are for one example.",
         _compared(final, _searched(search, digits), digits, score),
     )
+
+
+@views.view("study.md#blocks", part="final")
+def blocks(found):
+    """A line for each layer of segmentation, a column for each U-Net."""
+    groups, cells = views.grouped(found["mixers"], "task", "variant"), {}
+    for (task, variant), rows in groups.items():
+        if task.startswith("segmentation, "):
+            cells[variant, task.partition(", ")[2]] = by_seed(rows)
+    return views.crossed(cells, "layer")
 
 
 for _task in SCORES:

@@ -51,6 +51,12 @@ def mean(numbers, digits=2, sign=""):
     return text if half is None else f"{text} ± {half:.{digits}f}"
 
 
+def by_seed(rows):
+    """The mean score of rows, and each seed's, as text."""
+    scores = [row.score for row in rows]
+    return f"{mean(scores, 1)} ({views.joined(scores, '.0f')})"
+
+
 def accuracies(rows):
     """Test accuracy in per cent, by arm and seed."""
     return {
