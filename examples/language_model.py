@@ -50,10 +50,6 @@ def build() -> tf.keras.Model:
             key_dim=KEY_DIM,
             scope=2 * PAST + 1,
             causal=True,
-            # Smaller than the paper's 1, which learns bytes more slowly.
-            embeddings_initializer=tf.keras.initializers.RandomNormal(
-                stddev=0.1
-            ),
             name=f"block{block}",
         )
         x = keras.Add()([x, mixer(keras.LayerNormalization()(x))])

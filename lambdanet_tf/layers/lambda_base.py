@@ -78,8 +78,10 @@ class LambdaBase(ProjectionLayer):
                 self._check_shared(given, **ours)
                 self.position_embedding = self._shared(given)
             else:
+                # The paper has no causal layers; see docs/settings.md.
+                small = tf.keras.initializers.RandomNormal(stddev=0.1)
                 self.position_embedding = self._new_table(
-                    "position_embedding", None, **ours
+                    "position_embedding", small if self.causal else None, **ours
                 )
 
     @property

@@ -20,8 +20,7 @@ def test_copies_are_of_the_first_symbols(rng):
 
 def test_sums_are_of_one_number_in_each_half(rng):
     inputs, targets = long_range.adding(rng, COUNT, LENGTH)
-    assert targets.shape == (COUNT, 1)  # the network's output
-    for sequence, target in zip(inputs, targets, strict=True):
+    for sequence, (target,) in zip(inputs, targets, strict=True):
         (first, second) = np.flatnonzero(sequence[:, 1])
         assert first < LENGTH // 2 <= second
         assert sequence[first, 0] + sequence[second, 0] == target

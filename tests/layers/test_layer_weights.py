@@ -36,20 +36,21 @@ def test_weights_have_the_documented_shapes(use_batch_norm):
         assert np.all(weights[name] == number)
 
 
-INITIAL = {
-    layers.LambdaLayer: {"intra_depth": 3},
-    layers.LambdaConv: {"intra_depth": 3, "kernel_size": 11},
-    layers.RelativeAttention: {"position_embedding": "joint"},
-}
+INITIAL = (
+    (layers.LambdaLayer, [6, 6], {"intra_depth": 3}),
+    (layers.LambdaLayer, [36], {"intra_depth": 3, "causal": True}),
+    (layers.LambdaConv, [6, 6], {"intra_depth": 3, "kernel_size": 11}),
+    (layers.RelativeAttention, [6, 6], {"position_embedding": "joint"}),
+)
 
 
-@pytest.mark.parametrize("layer_type", INITIAL)
-def test_initial_weights_are_the_papers(layer_type):
+@pytest.mark.parametrize(("layer_type", "grid", "arguments"), INITIAL)
+def test_initial_weights_are_the_papers(layer_type, grid, arguments):
     channels, key_dim = 400, 20
-    arguments = {"filters": 200, "num_heads": 4, "key_dim": key_dim}
-    layer = layer_type(**arguments, **INITIAL[layer_type])
-    layer(tf.zeros([1, 6, 6, channels]))
-    expected = dict.fromkeys(NAMES, channels**-0.5) | {"embeddings": 1.0}
+    layer = layer_type(200, key_dim=key_dim, **arguments)
+    layer(tf.zeros([1, *grid, channels]))
+    expected = dict.fromkeys(NAMES, channels**-0.5)
+    expected["embeddings"] = 0.1 if layer.causal else 1.0
     # Attention divides by the root of the depth, lambda layers do not.
     scaled = "embeddings" if layer_type is layers.RelativeAttention else "query"
     expected[scaled] *= key_dim**-0.5
