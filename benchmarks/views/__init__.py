@@ -12,6 +12,7 @@ A table is rows and columns, and a column a template of a row's fields, such as
 import importlib
 import string
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from statistics import median
 from typing import NamedTuple
 
@@ -46,7 +47,7 @@ class View(NamedTuple):
             topic: [
                 row
                 for row in standing(records)
-                if all(getattr(row, name) == value for name, value in shown)
+                if all(fnmatchcase(f"{getattr(row, x)}", y) for x, y in shown)
             ]
             for topic, records in found.items()
         }
@@ -56,7 +57,7 @@ class View(NamedTuple):
 
 
 def view(target, **fields):
-    """Makes a function the view of a target, of records with these fields."""
+    """Makes a function the view of a target, of records that match fields."""
 
     def register(function):
         VIEWS[target] = View(function, fields)

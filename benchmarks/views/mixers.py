@@ -76,13 +76,12 @@ def _tables(found):
     )
 
 
-@views.view("study.md#blocks", part="final")
+@views.view("study.md#blocks", part="final", task="segmentation, *")
 def blocks(found):
     """A line for each layer of segmentation, a column for each U-Net."""
     groups, cells = views.grouped(found["mixers"], "task", "variant"), {}
     for (task, variant), rows in groups.items():
-        if task.startswith("segmentation, "):
-            cells[variant, task.partition(", ")[2]] = by_seed(rows)
+        cells[variant, task.partition(", ")[2]] = by_seed(rows)
     return views.crossed(cells, "layer")
 
 
