@@ -44,7 +44,7 @@ def tasks(found):
     return _scores(found, [kind for kind in KINDS if kind != "keys"])
 
 
-@views.view("long_range.md#keys", part="final")
+@views.view("long_range.md#keys", part="final", task="keys, *")
 def keys(found):
     return _scores(found, ["keys"])
 
