@@ -78,10 +78,11 @@ class LambdaBase(ProjectionLayer):
                 self._check_shared(given, **ours)
                 self.position_embedding = self._shared(given)
             else:
-                # The paper has no causal layers; see docs/settings.md.
-                small = tf.keras.initializers.RandomNormal(stddev=0.1)
+                normal = None
+                if self.causal:  # The paper has none; see docs/settings.md.
+                    normal = tf.keras.initializers.RandomNormal(stddev=0.1)
                 self.position_embedding = self._new_table(
-                    "position_embedding", small if self.causal else None, **ours
+                    "position_embedding", normal, **ours
                 )
 
     @property
