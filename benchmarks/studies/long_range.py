@@ -269,7 +269,7 @@ def read_digits():
 
 def found_paths(size, length):
     network, data = (image_network, size), (generated, pathfinder, 9600)
-    settings = {"steps": 4 * STEPS, "loss": protocol.cross_entropy}
+    settings = {"steps": 2 * STEPS, "loss": protocol.cross_entropy}
     return task(image_layers(size), network, (*data, size, length), **settings)
 
 
