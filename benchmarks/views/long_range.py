@@ -28,25 +28,17 @@ def finished(found, kind):
     )
 
 
-def _scores(found, kinds):
+@views.view("long_range.md#tasks", part="final", task="[!kp]*")
+@views.view("long_range.md#keys", part="final", task="keys, *")
+@views.view("long_range.md#paths", part="final", task="pathfinder, *")
+def scores(found):
     """A line for each task, a column for each layer."""
     cells = {}
-    for kind in kinds:
-        score, size = KINDS[kind]
+    for kind, (score, size) in KINDS.items():
         for sizes, variant, rows in finished(found, kind):
             line = f"{kind}, {size.format(*sizes)}: {score}"
             cells[line, variant] = by_seed(rows)
     return views.crossed(cells, "task")
-
-
-@views.view("long_range.md#tasks", part="final")
-def tasks(found):
-    return _scores(found, [kind for kind in KINDS if kind != "keys"])
-
-
-@views.view("long_range.md#keys", part="final", task="keys, *")
-def keys(found):
-    return _scores(found, ["keys"])
 
 
 @views.view("long_range.md#costs", part="cost")

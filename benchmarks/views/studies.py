@@ -209,11 +209,11 @@ def detection(found):
     }
     texts = []
     for kind in ("box AP", "mask AP"):
-        by_seed = {"lambda": {}, "convolution": {}}
+        scores = {"lambda": {}, "convolution": {}}
         for row in rows:
             points = 100 * row.metrics[METRICS[kind]]
-            by_seed[row.network][row.seed] = points
-        difference = mean(seed_by_seed(*by_seed.values()), 1, "+")
+            scores[row.network][row.seed] = points
+        difference = mean(seed_by_seed(*scores.values()), 1, "+")
         texts.append(f"Lambda layers change the {kind} by {difference} points.")
     return views.page(
         views.listing(rows, columns),
