@@ -30,7 +30,6 @@ def finished(found, kind):
 
 @views.view("long_range.md#tasks", part="final", task="[!kp]*")
 @views.view("long_range.md#keys", part="final", task="keys, *")
-@views.view("long_range.md#paths", part="final", task="pathfinder, *")
 def scores(found):
     """A line for each task, a column for each layer."""
     cells = {}
