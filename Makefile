@@ -33,7 +33,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-slow test-newest test-legacy test-tpu \
 	lint format bench tables tpu-compile docs \
-	notebooks constraints environments clean
+	notebooks constraints clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' \
@@ -122,8 +122,6 @@ clean:  ## Remove the environment and all caches; keep runs/ and exported/.
 	rm -rf $(VENV) $(DOCS_VENV) $(TPU_VENV) $(NEWEST_VENV) $(LEGACY_VENV) build dist *.egg-info
 	rm -rf .hypothesis .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
-
-environments: $(NEWEST_VENV)/.wheel $(LEGACY_VENV)/.wheel
 
 # A stamp in the environment says what is installed. A changed requirement
 # makes it out of date.
