@@ -274,7 +274,10 @@ def found_paths(size, length):
 
 
 def tasks():
-    """Yields tasks by name; the first of a kind searches for the others."""
+    """Yields tasks by name; the first of a kind searches for the others.
+
+    But each length of paths has its own search: it decides what is learned.
+    """
     lengths, pairs = [(x,) for x in LENGTHS], ((SOME,), (FEW,), (MANY,))
     for kind, make, sizes in (
         ("copying", copied, lengths),
@@ -286,7 +289,8 @@ def tasks():
     ):
         names = [", ".join([kind, *map(str, size)]) for size in sizes]
         for name, size in zip(names, sizes, strict=True):
-            searched = names[0] if name != names[0] else ""
+            is_searched = name == names[0] or kind == "pathfinder"
+            searched = "" if is_searched else names[0]
             yield name, make(*size)._replace(searched=searched)
 
 
