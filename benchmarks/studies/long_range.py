@@ -274,10 +274,7 @@ def found_paths(size, length):
 
 
 def tasks():
-    """Yields tasks by name; the first of a kind searches for the others.
-
-    But each length of paths has its own search: it decides what is learned.
-    """
+    """Yields tasks by name; the first of a kind, and each path, searches."""
     lengths, pairs = [(x,) for x in LENGTHS], ((SOME,), (FEW,), (MANY,))
     for kind, make, sizes in (
         ("copying", copied, lengths),

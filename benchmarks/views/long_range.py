@@ -12,23 +12,25 @@ KINDS = {
     "recall": ("values that are right, %", "{} pairs"),
     "keys": ("values that are right, %", "{} pairs"),
     "digits": ("digits that are right, %", "64 positions"),
-    "pathfinder": ("images that are right, %", "{} px, paths of {} px"),
+    "pathfinder": ("images that are right, %", "{} px, paths of {} pixels"),
 }
-DRAWN = "copying", "adding", "recall"
+DRAWN = "pathfinder", "copying", "adding", "recall"
 SEEDS = 3
 
 
 def finished(found, kind):
     """Returns sizes, layer and rows of what has all seeds, in order."""
     groups = views.grouped(found["long_range"], "task", "variant")
+    # The last of each seed: another search may have chosen another rate.
+    groups = {k: {x.seed: x for x in rows} for k, rows in groups.items()}
     return sorted(
-        ([*map(int, task.split(", ")[1:])], variant, rows)
+        ([*map(int, task.split(", ")[1:])], variant, [*rows.values()])
         for (task, variant), rows in groups.items()
         if task.partition(",")[0] == kind and len(rows) >= SEEDS
     )
 
 
-@views.view("long_range.md#tasks", part="final", task="[!kp]*")
+@views.view("long_range.md#tasks", part="final", task="[!k]*")
 @views.view("long_range.md#keys", part="final", task="keys, *")
 def scores(found):
     """A line for each task, a column for each layer."""
@@ -40,7 +42,7 @@ def scores(found):
     return views.crossed(cells, "task")
 
 
-@views.view("long_range.md#costs", part="cost")
+@views.view("long_range.md#costs", part="cost", variant="*[!)]")
 def costs(found):
     columns = {
         **{"task": "{task}", "layer": "{variant}"},
@@ -55,19 +57,21 @@ def costs(found):
 def over_length(found):
     """The mean score over lengths or pairs, of kinds that have several."""
     several = {kind: finished(found, kind) for kind in DRAWN}
-    several = {k: x for k, x in several.items() if x and x[0][0] < x[-1][0]}
-    figure, axes = views.figure(2 + 4.5 * len(several), 4, len(several))
+    several = {k: x for k, x in several.items() if x and x[0][0] != x[-1][0]}
+    layers = dict.fromkeys(x[1] for rows in several.values() for x in rows)
+    colors = {layer: f"C{number}" for number, layer in enumerate(layers)}
+    figure, axes = views.figure(2 + 3.5 * len(several), 4, len(several))
     for axis, (kind, groups) in zip(axes, several.items(), strict=True):
         curves = {}
         for sizes, variant, rows in groups:
             score = statistics.mean(row.score for row in rows)
-            curves.setdefault(variant, []).append((*sizes, score))
+            curves.setdefault(variant, []).append((sizes[-1], score))
         score, size = KINDS[kind]
-        ticks = sorted({sizes[0] for sizes, _, _ in groups})
-        views.lines(axis, curves, xlabel=size.removeprefix("{} "))
+        ticks = sorted({sizes[-1] for sizes, _, _ in groups})
+        views.lines(axis, curves, colors, xlabel=size.rpartition("{} ")[2])
         axis.set_xscale("log", base=2)
         axis.set_xticks(ticks, ticks)
-        axis.set(title=f"{kind}: {score}", ylim=(0, 105))
+        axis.set(title=f"{kind}:\n{score}", ylim=(0, 105))
         axis.get_legend().remove()
     labels = axes[-1].get_legend_handles_labels()
     figure.legend(*labels, loc="outside right center", frameon=False)
