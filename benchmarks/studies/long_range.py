@@ -274,7 +274,7 @@ def found_paths(size, length):
 
 
 def tasks():
-    """Yields tasks by name; the first of a kind, and each path, searches."""
+    """Yields tasks by name; the first of a kind searches for the others."""
     lengths, pairs = [(x,) for x in LENGTHS], ((SOME,), (FEW,), (MANY,))
     for kind, make, sizes in (
         ("copying", copied, lengths),
@@ -282,13 +282,13 @@ def tasks():
         ("recall", recalled, pairs),
         ("keys", functools.partial(recalled, layers=KEYED), pairs),
         ("digits", read_digits, [()]),
-        ("pathfinder", found_paths, PATHS),
     ):
         names = [", ".join([kind, *map(str, size)]) for size in sizes]
         for name, size in zip(names, sizes, strict=True):
-            is_searched = name == names[0] or kind == "pathfinder"
-            searched = "" if is_searched else names[0]
+            searched = names[0] if name != names[0] else ""
             yield name, make(*size)._replace(searched=searched)
+    for size in PATHS:  # each searches: its length decides what is learned
+        yield ", ".join(["pathfinder", *map(str, size)]), found_paths(*size)
 
 
 TASKS = dict(tasks())

@@ -30,7 +30,7 @@ def finished(found, kind):
     )
 
 
-@views.view("long_range.md#tasks", part="final", task="[!k]*")
+@views.view("long_range.md#tasks", part="final", task="[!k]*")  # not keys
 @views.view("long_range.md#keys", part="final", task="keys, *")
 def scores(found):
     """A line for each task, a column for each layer."""
@@ -42,7 +42,7 @@ def scores(found):
     return views.crossed(cells, "task")
 
 
-@views.view("long_range.md#costs", part="cost", variant="*[!)]")
+@views.view("long_range.md#costs", part="cost", variant="*[!)]")  # not N(0, 1)
 def costs(found):
     columns = {
         **{"task": "{task}", "layer": "{variant}"},
@@ -58,7 +58,7 @@ def over_length(found):
     """The mean score over lengths or pairs, of kinds that have several."""
     several = {kind: finished(found, kind) for kind in DRAWN}
     several = {k: x for k, x in several.items() if x and x[0][0] != x[-1][0]}
-    layers = dict.fromkeys(x[1] for rows in several.values() for x in rows)
+    layers = dict.fromkeys(x for rows in several.values() for _, x, _ in rows)
     colors = {layer: f"C{number}" for number, layer in enumerate(layers)}
     figure, axes = views.figure(2 + 3.5 * len(several), 4, len(several))
     for axis, (kind, groups) in zip(axes, several.items(), strict=True):
