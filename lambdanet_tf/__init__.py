@@ -9,7 +9,7 @@ import importlib
 import types
 
 __all__ = ["layers", "models", "ops"]
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 
 
 def __getattr__(name: str) -> types.ModuleType:
