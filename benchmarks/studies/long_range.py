@@ -170,8 +170,7 @@ asked_entropy = tf.keras.losses.SparseCategoricalCrossentropy(
 )
 
 
-# The inner widths of a decoder by the length of its sequences, and of a network
-# by the size of its images: within 2%, all layers give it as many weights.
+# Inner widths by length or image size, so that all have as many weights.
 HIDDEN = {
     "recall": (156, 164, 104, 96, 373, 48),
     64: (156, 164, 104, 96, 288, 48),
