@@ -42,8 +42,8 @@ def scores(found):
     return views.crossed(cells, "task")
 
 
-@views.view("long_range.md#costs", part="cost", variant="*[!)]")  # not N(0, 1)
-def costs(found):
+@views.view("long_range.md#costs", part="cost", task="[cp]*", variant="*[!)]")
+def costs(found):  # of copying and paths, without N(0, 1)
     columns = {
         **{"task": "{task}", "layer": "{variant}"},
         "parameters": "{parameters:,}",
