@@ -12,13 +12,12 @@ SHOWN = (BASELINE, "Keras, predict_on_batch", EXPORT, "export, not folded")
 
 def loops(found):
     """Records of the loop with its time over bare steps: median, ends."""
-    rows = [row for row in found["training"] if row.part == "loop"]
-    for row in rows:
+    for row in found["training"]:
         pairs = zip(row.seconds["loop"], row.seconds["fed"], strict=True)
         ratios = [loop / bare for loop, bare in pairs]
         row["ratio"] = median(ratios), min(ratios), max(ratios)
         row["times"] = views.interval(row.ratio, digits=3)
-    return rows
+    return found["training"]
 
 
 @views.view("training.md#overhead")
@@ -35,10 +34,9 @@ def overhead(found):
 
 def exports(found):
     """Records with how many times as long as the export the model takes."""
-    rows = [row for row in found["exports"] if row.seconds]
-    for row in rows:
+    for row in found["exports"]:
         row["ratio"] = ratio(row.seconds[EXPORT], row.seconds[BASELINE])[0]
-    return rows
+    return found["exports"]
 
 
 @views.view("serving.md#exports")
