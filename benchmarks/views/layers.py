@@ -153,8 +153,6 @@ ATTENTION = {
     "lambda, shared": ("lambda shared embeddings", "0.63", "1210, 78.0"),
     "lambda convolution 7x7": (None, "", "1100, 78.1"),
 }
-_SINCE = "2026-11-27"  # the engine's last change that moved memory
-_BATCHES = (1, 8, 32, 128, 512)
 
 
 def _attention(found, kind):
@@ -180,7 +178,7 @@ def attention_memory(found):
         for column, value in gib.items():
             cells[layer, column] = views.text(value, ".2f")
         cells[layer, "printed in the paper"] = printed
-    for row in (x for x in _of_one(found) if x.batch in _BATCHES):
+    for row in _of_one(found):
         text = f"{row.value / 2**30:,.3g}"
         batches[row.layer, f"batch {row.batch}"] = text
     return views.page(
@@ -214,12 +212,10 @@ def attention_time(found):
 @views.view("attention.png")
 def attention_picture(found):
     """Memory of a training step as the batch grows; what still fits."""
-    # A curve of two engines would jump between them.
-    rows = [row for row in _of_one(found) if row.date >= _SINCE]
     made, (axis,) = views.figure(8, 5)
     curves = {
         layer: [(row.batch, row.value / 2**30) for row in group]
-        for (layer,), group in views.grouped(rows, "layer").items()
+        for (layer,), group in views.grouped(_of_one(found), "layer").items()
     }
     views.lines(axis, curves, title="One layer on 64x64 maps of 64 channels")
     axis.set(xscale="log", yscale="log", xlabel="batch")
