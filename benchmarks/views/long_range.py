@@ -73,6 +73,7 @@ def over_length(found):
         axis.set_xticks(ticks, ticks)
         axis.set(title=f"{kind}:\n{score}", ylim=(0, 105))
         axis.get_legend().remove()
-    labels = axes[-1].get_legend_handles_labels()
-    figure.legend(*labels, loc="outside right center", frameon=False)
+    drawn = {x.get_label(): x for axis in axes for x in axis.get_lines()}
+    handles = [drawn[layer] for layer in layers]
+    figure.legend(handles=handles, loc="outside right center", frameon=False)
     return figure
