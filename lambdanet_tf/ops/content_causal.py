@@ -233,18 +233,14 @@ def _sums_of_pairs(sums, ends):
 
 def _running_maximum(x):
     """Returns the maximum over axis 1 up to each entry, without a gradient."""
-
-    def reach_on(reach, x):  # twice as far (Hillis and Steele)
-        return 2 * reach, tf.maximum(x, _shifted(x, reach, x.dtype.min))
-
+    if x.shape[1] is None:  # XLA has no shifts by a number of a loop.
+        past = _past(tf.shape(x)[1])[None, :, :, None]
+        x = tf.reduce_max(tf.where(past, x[:, None], x.dtype.min), axis=2)
+        return tf.stop_gradient(x)
     reach = 1
-    if x.shape[1] is None:
-        _, x = tf.while_loop(
-            lambda reach, x: reach < tf.shape(x)[1], reach_on, (reach, x)
-        )
-    else:
-        while reach < x.shape[1]:
-            reach, x = reach_on(reach, x)
+    while reach < x.shape[1]:  # twice as far (Hillis and Steele)
+        x = tf.maximum(x, _shifted(x, reach, x.dtype.min))
+        reach *= 2
     return tf.stop_gradient(x)
 
 

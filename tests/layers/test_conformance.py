@@ -158,6 +158,18 @@ def test_xla(rows):
 
 
 @pytest.mark.slow
+@pytest.mark.once
+def test_xla_compiles_causal_layers_for_any_length(rng):
+    words = tf.keras.Input((None, 8))
+    layer = layers.LambdaLayer(num_heads=2, scope=7, causal=True)
+    model, spec = tf.keras.Model(words, layer(words)), [None, None, 8]
+    spec = [tf.TensorSpec(spec)]
+    compiled = tf.function(model, spec, jit_compile=True)
+    x = checks.normal(rng, 2, 99, 8) * 9
+    checks.assert_close(compiled(x), model(x), 1e-5)
+
+
+@pytest.mark.slow
 @pytest.mark.every_lane
 @pytest.mark.parametrize("rows", cases.PARTS)
 def test_files_are_bit_equal(rows, tmp_path):
