@@ -18,6 +18,7 @@ from lambdanet_tf.arguments import users_input
 from lambdanet_tf.files import write_whole
 from lambdanet_tf.models.graph import layers_in
 from lambdanet_tf.models.tables import fit_tables
+from lambdanet_tf.models.tables import resize_table
 from lambdanet_tf.models.weight_names import named_weights
 
 FORMAT = 1
@@ -116,7 +117,9 @@ def copy_weights(
     for own, new in zip(layers_in(layer), layers_in(copy), strict=True):
         if new.trainable != own.trainable:
             new.trainable = own.trainable
-    copy.set_weights(layer.get_weights())
+    weights = zip(layer.get_weights(), copy.weights, strict=True)
+    # A table may be of a larger map than the one that the copy was built for.
+    copy.set_weights([resize_table(x, new.shape) for x, new in weights])
     finalize_states(copy)
 
 
@@ -206,10 +209,10 @@ def read_weights(
         path = os.path.join(path, RUN_WEIGHTS)
     if not tf.io.gfile.exists(path):
         raise ValueError(
-            f"No such file: {path}. `weights` can be None, 'imagenet', "
-            "'fashion_mnist', an '.npz' file from "
-            "`lambdanet_tf.models.save_weights`, a run folder with "
-            f"{RUN_WEIGHTS}, or a '.safetensors' file of timm."
+            f"No such file: {path}. Weights are an '.npz' file from "
+            "`lambdanet_tf.models.save_weights` or a run folder with "
+            f"{RUN_WEIGHTS}. The `weights` of a network can also be None, "
+            "'imagenet', 'fashion_mnist' or a '.safetensors' file of timm."
         )
     try:
         with tf.io.gfile.GFile(path, "rb") as file:

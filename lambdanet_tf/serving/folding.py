@@ -164,7 +164,7 @@ def _set_lambda(copy, layer):
     for name in ("key", "position_embedding"):
         part = getattr(layer, name)
         if part is not None:
-            getattr(copy, name).set_weights(part.get_weights())
+            copy_weights(part, getattr(copy, name))
 
 
 # Exactly these classes, because a subclass may compute something else.

@@ -14,6 +14,7 @@ from lambdanet_tf import data
 from lambdanet_tf import models
 from lambdanet_tf import ops
 from lambdanet_tf.arguments import UserError
+from lambdanet_tf.models import graph
 from lambdanet_tf.models.images import PREPROCESSING
 from lambdanet_tf.serving.folding import fold_batch_norm
 from lambdanet_tf.serving.options import ACTIVATIONS
@@ -104,8 +105,10 @@ class Inference:
 
     def expected_outputs(self, images: np.ndarray) -> dict[str, np.ndarray]:
         """Returns features, logits and probabilities of the Keras model."""
-        head = self._head
-        network = tf.keras.Model(self.model.inputs, [head.input, head.output])
+        *_, (_, head, call) = graph.calls(self.model)
+        features = graph.symbolic(graph.arguments_of(call))
+        ends = [*features, *self.model.outputs]
+        network = tf.keras.Model(self.model.inputs, ends)
         found = network.predict(np.asarray(images, np.float32), verbose=0)
         features, outputs = (np.asarray(x, np.float32) for x in found)
         if head.activation is tf.keras.activations.linear:

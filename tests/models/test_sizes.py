@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from lambdanet_tf import layers
 from lambdanet_tf import models
+from lambdanet_tf import serving
 from lambdanet_tf.models import tables
 from tests.support import checks
 from tests.support import networks
@@ -103,6 +104,12 @@ def test_files_are_loaded_across_sizes(rng, tmp_path, recwarn):
     x = checks.normal(rng, 2, 6, 5, 3)
     # Each layer takes smaller inputs as it is.
     checks.assert_close(smaller(x), through(x, *model.layers[1:]), 5e-6)
+    inputs = tf.keras.Input((6, 5, 3))
+    shared = tf.keras.Model(inputs, through(inputs, *model.layers[1:]))
+    options = serving.ExportOptions(activation="softmax")
+    exported = serving.Inference(shared, options)
+    for outputs in (exported(x), exported.expected_outputs(x)):
+        checks.assert_close(outputs["logits"], smaller(x), 5e-6)
     assert UserWarning not in {warning.category for warning in recwarn}
     larger = network((12, 16), seed=1)
     with pytest.warns(UserWarning, match="interpolated"):
