@@ -56,7 +56,7 @@ class TrainState:
         self._best_weights = tf.Variable("", trainable=False)
         self._checkpoint = tf.train.Checkpoint(
             weights=self._weights,
-            optimizer=[tf_variable(v) for v in optimizer.variables],
+            optimizer=optimizer,
             averages=averages.variables,
             progress=self._progress,
             best_weights=self._best_weights,

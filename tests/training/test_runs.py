@@ -16,6 +16,7 @@ from lambdanet_tf.arguments import UserError
 from lambdanet_tf.runs import Run
 from lambdanet_tf.runs import RunFolder
 from lambdanet_tf.runs import newest_run
+from lambdanet_tf.training.optimizer import scale_loss
 from lambdanet_tf.training.state import TrainState
 from lambdanet_tf.training.state import newest_checkpoint
 from tests.support.arrays import assert_same
@@ -122,9 +123,9 @@ def make_state(optimizer="sgd", names=("first", "second")):
     return TrainState(model, rule, training.Averages(model, 0.9))
 
 
-def take_step(state):
+def take_step(state, size=1.0):
     variables = state.model.trainable_variables
-    ones = [tf.fill(w.shape, 1.0 + i) for i, w in enumerate(variables)]
+    ones = [tf.fill(w.shape, size + i) for i, w in enumerate(variables)]
     state.optimizer.apply_gradients(zip(ones, variables, strict=True))
     state.add(tf.constant([1.0, 2.0, 3.0]), 1)
     state.averages.update(state.step)
@@ -134,6 +135,7 @@ def arrays(state):
     with state.averages.applied():
         averages = state.model.get_weights()
     slots = [np.asarray(variable) for variable in state.optimizer.variables]
+    slots.append(scale_loss(state.optimizer, tf.constant(1.0)).numpy())
     return [*state.model.get_weights(), *averages, *slots]
 
 
@@ -141,8 +143,8 @@ def arrays(state):
 def test_a_checkpoint_brings_everything_back(tmp_path, optimizer):
     """Also from a folder that was moved, of which old ones were removed."""
     before = make_state(optimizer)
-    for _ in range(3):
-        take_step(before)
+    for size in (1.0, 1.0, np.inf if optimizer == "mixed" else 1.0):
+        take_step(before, size)  # An overflow halves the scale of the loss.
         before.save(f"{tmp_path}/a")
     before.end_epoch({"epoch": 1, "loss": 1.5}, b"the best")
     before.save(f"{tmp_path}/a")
