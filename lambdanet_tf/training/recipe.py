@@ -217,12 +217,24 @@ def resolve(
         raise UserError(
             f"Unknown recipe {name!r}.{did_you_mean(name, RECIPES)}"
         )
-    recipe = config.replace(RECIPES[name], changes)
+    recipe = with_changes(RECIPES[name], changes)
     if name == "imagenet_350":
         return _with_table_20(recipe, changes)
     if name == "images" and "model" not in changes:
         arguments = {**_strides(recipe.image_size), **recipe.model_arguments}
         return dataclasses.replace(recipe, model_arguments=arguments)
+    return recipe
+
+
+def with_changes(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+    """Returns a recipe with some fields changed.
+
+    New arguments join those of the recipe, unless the network changes.
+    """
+    recipe, former = config.replace(recipe, changes), recipe.model_arguments
+    if "model" not in changes:
+        former = {**former, **recipe.model_arguments}
+        recipe = dataclasses.replace(recipe, model_arguments=former)
     return recipe
 
 
@@ -239,15 +251,16 @@ def read_recipe(
     """
     try:
         content = json.loads(text)
-        fields = {**content.get("recipe", content), **(changes or {})}
+        fields = dict(content.get("recipe", content))
     except (AttributeError, TypeError, ValueError) as error:
         raise UserError(
             f"{path} must contain one JSON object of recipe fields, with the "
             f'name of a recipe: {{"name": "digits"}}. Received: {error}.'
         ) from error
+    fields.pop("summary", None)
     if {*Recipe().to_dict()} <= {*fields}:
-        return from_dict(fields)
-    return resolve(fields.pop("name", None), fields)
+        return with_changes(from_dict(fields), changes or {})
+    return resolve(fields.pop("name", None), {**fields, **(changes or {})})
 
 
 def _strides(image_size):

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import lambdanet_tf
-from lambdanet_tf import config
 from lambdanet_tf import data
 from lambdanet_tf import environment
 from lambdanet_tf import files
@@ -24,6 +23,7 @@ from lambdanet_tf.training.recipe import differences
 from lambdanet_tf.training.recipe import from_dict
 from lambdanet_tf.training.recipe import read_recipe
 from lambdanet_tf.training.recipe import resolve
+from lambdanet_tf.training.recipe import with_changes
 from lambdanet_tf.training.report import describe
 from lambdanet_tf.training.state import TrainState
 from lambdanet_tf.training.state import newest_checkpoint
@@ -38,9 +38,6 @@ def run_record(
     """Returns the content of run.json for a run that begins or resumes."""
     if former:
         _check_same_images(former, images)
-    size = {"height": recipe.image_size, "width": recipe.image_size}
-    pixels = {"channels": images.channels, "minimum": 0, "maximum": 255}
-    pixels["bits"] = images.bits
     own = {"lambdanet_tf": lambdanet_tf.__version__}
     name = os.path.basename(sys.argv[0])
     command = ["python", name] if name.endswith(".py") else [name]
@@ -51,7 +48,7 @@ def run_record(
         model=recipe.model,
         arguments=network_arguments(recipe, images),
         classes=images.classes,
-        image={**size, **pixels},
+        image={"channels": images.channels, "bits": images.bits},
         splits=images.sizes,
         recipe=recipe.to_dict(),
         options=dataclasses.asdict(options),
@@ -98,13 +95,7 @@ def recipe_to_train(
     if file:
         recipe = read_recipe(file, files.read_text(file), changes)
     elif run and not name:
-        recipe = from_dict(run.recipe)
-        # Without a flag, the run keeps its own value.
-        arguments = changes.get("model_arguments", {})
-        arguments = {**recipe.model_arguments, **arguments}
-        recipe = config.replace(
-            recipe, {**changes, "model_arguments": arguments}
-        )
+        recipe = with_changes(from_dict(run.recipe), changes)
     else:
         recipe = resolve(name or None, changes)
     if run and run.status == "finished" and not differences(run.recipe, recipe):
