@@ -250,11 +250,12 @@ def check(parser: config.Parser, words: Sequence[str] | None) -> int:
     parser.add_argument("images", help=_IMAGES)
     text = "pseudo-labels to check in place of the training images"
     config.add_flag(parser, "pseudo_labels", "", text)
+    config.add_flag(parser, "validation_split", 0.1, "as in train.py")
     given = parser.parse_args(words)
     data, name = importlib.import_module("lambdanet_tf.data"), given.images
     if not data.is_image_set(name):
         name = f"folder:{name}"
-    images = data.load_images(name)
+    images = data.load_images(name, given.validation_split)
     if given.pseudo_labels:
         known = images.classes, images.channels
         labelled = data.read_pseudo_labels(given.pseudo_labels, *known)
@@ -293,8 +294,8 @@ def _counted(given):
     """Returns the analysis of the network that the flags name."""
     analyze = importlib.import_module("lambdanet_tf.analysis").analyze
     if given.model.endswith(".keras"):
-        keras = importlib.import_module("tensorflow").keras
-        return analyze(keras.models.load_model(given.model), given.size)
+        load = importlib.import_module("tensorflow").keras.models.load_model
+        return analyze(load(given.model, compile=False), given.size)
     arguments = given.model_arguments
     if given.size is not None:
         arguments = {"input_shape": (given.size, given.size, 3), **arguments}

@@ -53,7 +53,7 @@ class Run:
         model: name of the network, see `lambdanet_tf.models.names`.
         arguments: arguments of its builder.
         classes: the names of the classes, in the order of the outputs.
-        image: height, width, channels, and minimum and maximum of the pixels.
+        image: channels, and significant bits in files with 16 bits.
         splits: number of training, validation and test images.
         recipe: the fields of the training recipe.
         options: the options that say where and how it ran.

@@ -94,8 +94,5 @@ def load_digits(validation_split: float = 0.1) -> sets.ImageSet:
     """
     digits = require("sklearn.datasets", extra="data").load_digits()
     images = digits.images.astype(np.float32) * (255 / 16)
-    return array_set(
-        (images, digits.target),
-        validation_split=validation_split,
-        name="digits",
-    )
+    train = images, digits.target
+    return array_set(train, validation_split=validation_split, name="digits")

@@ -72,7 +72,7 @@ def read_folder(
     if bits == 16 and 0 < _highest(sources["train"].columns["name"]) < 2**12:
         notes.append(
             "files with 16 bits have no value above 4095 and are nearly black; "
-            f"use folder:{path},bits=12 to scale them"
+            "add `,bits=12` to the path to scale them"
         )
     images = sets.ImageSet(
         f"folder:{path}",
@@ -122,7 +122,7 @@ def _highest(files):
     deep = [file for file in files if _ending(file) in _DEEP]
     highest = 0
     for file in deep[:: len(deep) // _LOOKED_AT + 1]:
-        with contextlib.suppress(ValueError, OSError, tf.errors.OpError):
+        with contextlib.suppress(Exception):  # Pillow raises many types.
             encoded = tf.io.read_file(file).numpy()
             highest = max(highest, highest_of_16_bits(encoded))
     return highest

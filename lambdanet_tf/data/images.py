@@ -92,8 +92,10 @@ class EncodedImage:
         return self._size
 
     def encoded(self) -> tf.Tensor:
-        """Returns the bytes of the file."""
-        return self._encoded
+        """Returns the bytes of the file; a PNG of 8 bits if `bits` differs."""
+        if self._bits == 16:
+            return self._encoded
+        return tf.io.encode_png(self.decode())
 
     def decode(self) -> tf.Tensor:
         """Returns all pixels."""

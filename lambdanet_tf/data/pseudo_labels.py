@@ -69,6 +69,7 @@ def unlabelled_images(
     images: str,
     channels: int = 3,
     validation_split: float = 0.1,
+    bits: int = 16,
 ) -> Source:
     """Opens images without labels.
 
@@ -77,6 +78,7 @@ def unlabelled_images(
             `load_images`, of which only the training images are used.
         channels: 3 for color, 1 for gray, for images in a folder.
         validation_split: as in `load_images`.
+        bits: as in `EncodedImage`, for images in a folder.
 
     Returns:
         A source of images; ignore its labels.
@@ -85,7 +87,7 @@ def unlabelled_images(
         return names.load_images(images, validation_split).train
     files = folders.find_images(images)
     labels = np.zeros(len(files), np.int32)
-    return folders.FileSource(files, labels, channels=channels)
+    return folders.FileSource(files, labels, channels=channels, bits=bits)
 
 
 def write_example(encoded: bytes, probabilities: np.ndarray) -> bytes:

@@ -55,11 +55,8 @@ def label_images(
     """
     options = options or LabelOptions()
     run.require_finished()
-    source = data.unlabelled_images(
-        images,
-        run.image["channels"],
-        run.recipe.get("validation_split", 0.1),
-    )
+    split = run.recipe.get("validation_split", 0.1)
+    source = data.unlabelled_images(images, validation_split=split, **run.image)
     total, output = source.num_images, runs.RunFolder(folder)
     report = {"run": run.folder, "images": images, "images_read": total}
     report |= dataclasses.asdict(options)

@@ -28,7 +28,7 @@ RUN = Run(
     "LambdaResNetSmall",
     ARGUMENTS,
     CLASSES,
-    image={"height": 8, "width": 7, "channels": 1},
+    image={"channels": 1, "bits": 16},
     recipe={"name": "digits"},
     metrics={"accuracy": 0.5},
     command="python train.py",
