@@ -151,11 +151,13 @@ def _predict(session, request):
         key: (value.astype("U") if value.dtype == "O" else value).tolist()
         for key, value in outputs.items()
     }
-    if "inputs" in request:  # A single output has no name.
-        values = [*lists.values()]
-        return {"outputs": values[0] if len(values) == 1 else lists}
-    rows = zip(*lists.values(), strict=True)
-    return {"predictions": [dict(zip(lists, row, strict=True)) for row in rows]}
+    found: Any = lists
+    if len(lists) == 1:  # A single output has no name.
+        (found,) = lists.values()
+    elif "inputs" not in request:
+        rows = zip(*lists.values(), strict=True)
+        found = [dict(zip(lists, row, strict=True)) for row in rows]
+    return {"outputs" if "inputs" in request else "predictions": found}
 
 
 def _tensor(values: Any, dtype: int) -> np.ndarray:

@@ -170,11 +170,16 @@ def test_pixels_of_a_client_are_those_of_the_server(tmp_path, rng, size, share):
 
 
 NO_BASE64 = b'{"instances": [{"b64": "*"}], "signature_name": "serving_bytes"}'
+ROWS = {
+    "instances": np.zeros([2, *SHAPE]).tolist(),
+    "signature_name": "features",
+}
 REQUESTS = [
     (":predict", b"{", 400, "Malformed request: JSONDecodeError"),
     (":predict", b"{}", 400, "Malformed request: KeyError: 'instances'"),
     (":predict", b'{"instances": [1], "signature_name": "x"}', 400, "'x'"),
     (":predict", NO_BASE64, 400, "Malformed request: Error"),
+    (":predict", json.dumps(ROWS), 200, '{"predictions": [['),
     (":classify", b"{}", 404, "Not found: /v1/models/"),
     ("", None, 200, '"version": "2"'),
     ("", None, 200, '"version": "1"'),
