@@ -18,6 +18,7 @@ from official.vision.configs import image_classification as classification
 from official.vision.configs import maskrcnn
 
 from lambdanet_tf import specs
+from lambdanet_tf.data.augment import TRANSLATE_CONST
 from lambdanet_tf.garden.backbones import Backbone
 from lambdanet_tf.garden.backbones import LambdaResNet
 
@@ -53,8 +54,7 @@ def imagenet_350(family: str, row: specs.TrainingRow) -> core.ExperimentConfig:
         randaug=common.RandAugment(
             num_layers=2,
             magnitude=row.randaugment_magnitude,
-            # As published; the Model Garden's configs have 10.
-            translate_const=100,
+            translate_const=TRANSLATE_CONST,
         ),
     )
     return _imagenet(

@@ -31,8 +31,8 @@ class LambdaLayer(ContextLayer, StreamingLambda):
     inputs, C the context (X by default), and E = R[m - n] depends on the
     relative position m - n. The layer does not differ from the paper.
 
-    A causal layer with a local scope, or without a position part, can also
-    take a sequence piece by piece: `state = layer.initial_state(batch_size)`,
+    A built causal layer with a local scope, or without a position part, can
+    also take a sequence in pieces: `state = layer.initial_state(batch_size)`,
     then `outputs, state = layer.step(inputs, state)` for one or more new
     positions. The state does not grow; see `docs/sequences.md`.
 
@@ -71,7 +71,7 @@ class LambdaLayer(ContextLayer, StreamingLambda):
             to share between layers.
         implementation: str. One of `lambdanet_tf.ops.implementations()`: how
             to compute the position part. All compute the same function. If
-            one does not support the rank of the inputs, "auto" replaces it.
+            one does not support the rank of a fixed size, "auto" replaces it.
             Calls with an `attention_mask` or `embeddings` form all pairs.
         key_normalization: "softmax", "l2" or None, over context positions.
         query_normalization: None, or "softmax" over `key_dim`.

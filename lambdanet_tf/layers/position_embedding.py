@@ -51,9 +51,9 @@ class RelativePositionEmbedding(BaseLayer):
         embeddings_constraint: Keras constraint.
 
     Input shape:
-        `(batch, *spatial, channels)` with one to three spatial axes, of static
-        size if global. A global table serves the grid that it was built for,
-        and smaller ones.
+        `(batch, *spatial, channels)` with one to three spatial axes of static
+        size. A global table serves the grid that it was built for, and smaller
+        ones.
 
     Output shape:
         `(n, m, key_dim[, intra_depth])` for n = m positions. The last axis

@@ -69,7 +69,7 @@ def Network(
             of these feature maps, for example for a detector, without head or
             pooling.
         implementation: algorithm of the lambda layers.
-        kernel_initializer: for the convolutions.
+        kernel_initializer: for convolutions and squeeze-and-excitation.
         kernel_regularizer: for every kernel, but no other weight.
         norm_momentum: of every batch normalization, also inside lambda
             layers. With 0.99 or more, inference agrees with training only

@@ -63,7 +63,7 @@ class ResNetSpec:
         se_stages: the stages that use it, numbered from 2.
         activation: after every normalization except the last of a block.
         norm_epsilon: of every batch normalization, also inside lambda layers.
-        padding: of strided convolutions and pooling: `"same"` as in
+        padding: of strided convolutions and max pooling: `"same"` as in
             TensorFlow, or `"symmetric"`. The sizes of maps are the same.
         num_heads: heads of the lambda layers, to which the attributes up to
             `share_embeddings` belong, too.

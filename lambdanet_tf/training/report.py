@@ -243,17 +243,11 @@ def _by_class(matrix, classes):
         f"{names[row.argmax()]} ({row.max()})" if row.any() else "-"
         for row in wrong
     ]
-    rows = [
-        (
-            names[i],
-            totals[i],
-            _percent(shares[i] if totals[i] else None),
-            others[i],
-        )
-        for i in np.argsort(shares, kind="stable")
-    ]
+    percents = [_percent(x) for x in np.where(totals, shares, None)]
+    rows = [*zip(names, totals, percents, others, strict=True)]
     head = "class", "test images", "accuracy", "most frequent error"
-    yield markdown.table(rows, head)
+    order = np.argsort(shares, kind="stable")
+    yield markdown.table([rows[i] for i in order], head)
     yield (
         f"[wrong_images.csv](wrong_images.csv) lists "
         f"{count(int(wrong.sum()), 'wrong prediction')}, most certain first."

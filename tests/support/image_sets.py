@@ -52,23 +52,18 @@ class Files(RecordSource):
         return data.ArrayImage(tf.zeros([1, 1, 1])), item["label"]
 
 
-def example(encoded, label, key="image/encoded", text=None):
-    """A record of an image, with a label and its text unless that is None."""
+def example(encoded, label, key="image/encoded"):
+    """A record of an image, with a label."""
     record = tf.train.Example()
     feature = record.features.feature
     feature[key].bytes_list.value.append(encoded)
     feature["image/class/label"].int64_list.value.append(label)
-    if text is not None:
-        feature["image/class/text"].bytes_list.value.append(text)
     return record.SerializeToString()
 
 
-def examples(labels, gray=None):
-    """Records of gray pictures, each of the value of its label unless given."""
-    return [
-        example(png([label if gray is None else gray] * 3), label)
-        for label in labels
-    ]
+def examples(labels):
+    """Records of gray pictures, each of the value of its label."""
+    return [example(png([label] * 3), label) for label in labels]
 
 
 def write_file(path, contents):
