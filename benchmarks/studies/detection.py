@@ -16,7 +16,6 @@ from official.core import task_factory
 from official.core import train_lib
 from official.core import train_utils
 from official.vision import registry_imports  # noqa: F401
-from official.vision.serving import export_saved_model_lib
 
 from benchmarks import records
 from benchmarks.studies import detection_scenes
@@ -30,11 +29,10 @@ NETWORKS = {
     "lambda": (["CC", "CC", "CL", "LL"], [16, 32, 64, 128]),
     "convolution": (["CC", "CC", "CC", "CC"], [16, 32, 64, 96]),
 }
-SIZE = [detection_scenes.SIZE] * 2
 GRID = (4e-3, 1.2e-2, 4e-2, 1.2e-1, 4e-1, 1.2)
 RATES = GRID[1:4]
 SEARCH_SEED = 0  # no seed of a final run
-STEPS = 300
+STEPS = 300  # as in `detection.yaml`
 PARTS = {"search": ("search", "validation"), "final": ("train", "heldout")}
 
 
@@ -57,8 +55,6 @@ def run(folder, case, scenes):
         params=params,
         model_dir=str(folder),
     )
-    if case["part"] == "final":
-        export(params, folder)
     seconds = time.monotonic() - start
     tf.keras.backend.clear_session()
     return {
@@ -77,39 +73,20 @@ def experiment(case, scenes):
         params_override="",
     )
     params = train_utils.parse_configuration(chosen, print_return=False)
-    task, steps = params.task, case["steps"]
+    task = params.task
     network = task.model.backbone.lambda_resnet
     network.stages, network.widths = NETWORKS[case["network"]]
     learned, judged = PARTS[case["part"]]
     task.train_data.input_path = str(scenes / f"{learned}.tfrecord")
     task.train_data.seed = case["seed"]
     task.validation_data.input_path = str(scenes / f"{judged}.tfrecord")
-    params.trainer.train_steps = steps
-    params.trainer.validation_interval = steps
-    optimizer, warm_up = params.trainer.optimizer_config, max(1, steps // 8)
-    optimizer.warmup.linear.warmup_steps = warm_up
-    decay = optimizer.learning_rate.cosine
-    decay.initial_learning_rate = case["rate"]
-    decay.offset, decay.decay_steps = warm_up, steps - warm_up
+    learning_rate = params.trainer.optimizer_config.learning_rate
+    learning_rate.cosine.initial_learning_rate = case["rate"]
     params.validate()
     return params
 
 
-def export(params, folder):
-    """Exports what was trained, for one image at a time, with its masks."""
-    export_saved_model_lib.export_inference_graph(
-        input_type="image_tensor",
-        batch_size=1,
-        input_image_size=SIZE,
-        params=params,
-        checkpoint_path=tf.train.latest_checkpoint(str(folder)),
-        export_dir=str(folder / "export"),
-        export_checkpoint_subdir="checkpoint",
-        export_saved_model_subdir="saved_model",
-    )
-
-
-@records.script("detection", seeds=3, steps=STEPS, runs="runs/detection")
+@records.script("detection", seeds=3, runs="runs/detection")
 def main(recorder, options):
     folder = pathlib.Path(options.runs)
     scenes = folder / "scenes" / "digits"
@@ -120,7 +97,7 @@ def main(recorder, options):
 
     def score(network, part, seed, rate, _=None):
         case = {"pictures": "digits", "network": network, "part": part}
-        case |= {"seed": seed, "rate": rate, "steps": options.steps}
+        case |= {"seed": seed, "rate": rate, "steps": STEPS}
         metrics = recorder.get(case, measure)["metrics"]
         return (metrics["AP"] + metrics["mask_AP"]) / 2
 

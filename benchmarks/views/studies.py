@@ -194,11 +194,9 @@ METRICS = {
 }
 
 
-@views.view("detection.md#results")
+@views.view("detection.md#results", part="final")
 def detection(found):
-    rows = [x for x in found["detection"] if x.part == "final"]
-    rows = [x for x in rows if x.steps == 300]
-    rows.sort(key=lambda row: (row.network, row.seed))
+    rows = sorted(found["detection"], key=lambda row: (row.network, row.seed))
     columns = {
         **views.fields("network", "rate"),
         "parameters": "{parameters:,}",
