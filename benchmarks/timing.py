@@ -92,22 +92,13 @@ def serve(step_of):
         print(f"seconds {time.perf_counter() - begin}", flush=True)
 
 
-def worker_turns(commands, seconds, optional=(), most=100):
-    """Times processes in turns, by name the arguments of a `worker`.
-
-    Optional ones are left out if they cannot begin.
-    """
+def worker_turns(commands, seconds, most=100):
+    """Times processes in turns, by name the arguments of a `worker`."""
     with contextlib.ExitStack() as stack:
-        running = {}
-        for name, command in commands.items():
-            run = stack.enter_context(worker(*command))
-            try:
-                run()
-            except RuntimeError:
-                if name not in optional:
-                    raise
-            else:
-                running[name] = run
+        running = {
+            name: stack.enter_context(worker(*command))
+            for name, command in commands.items()
+        }
         return turns(running, seconds, FEW, most, clock=False)
 
 

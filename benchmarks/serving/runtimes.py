@@ -8,7 +8,6 @@ TF Serving does. The probabilities of the same images are compared first.
 """
 
 import functools
-import importlib.util
 import os
 import pathlib
 import tempfile
@@ -71,11 +70,10 @@ def open_vino(folder, batch):
     return lambda x: compiled({"images": x})["probabilities"]
 
 
-# The runtime's name, its package and what makes it.
 RUNTIMES = {
-    PLAIN: ("tensorflow", tensorflow),
-    "ONNX Runtime": ("onnxruntime", onnx_runtime),
-    "OpenVINO": ("openvino", open_vino),
+    PLAIN: tensorflow,
+    "ONNX Runtime": onnx_runtime,
+    "OpenVINO": open_vino,
 }
 
 
@@ -102,16 +100,13 @@ def some_images(batch, shape):
 
 
 def measure(name, folder, batch, seconds):
-    """Times the installed runtimes; one that refuses the file is missing."""
     outputs = folder.parent / "outputs"
     outputs.mkdir(exist_ok=True)
     child, commands = "benchmarks.serving.runtimes:worker", {}
-    for runtime, (package, _) in RUNTIMES.items():
-        if importlib.util.find_spec(package) is not None:
-            place = outputs / f"{runtime}.npy"
-            commands[runtime] = child, runtime, folder, name, batch, place
-    others = [runtime for runtime in commands if runtime != PLAIN]
-    times = timing.worker_turns(commands, seconds, optional=others)
+    for runtime in RUNTIMES:
+        place = outputs / f"{runtime}.npy"
+        commands[runtime] = child, runtime, folder, name, batch, place
+    times = timing.worker_turns(commands, seconds)
     arrays = {runtime: np.load(outputs / f"{runtime}.npy") for runtime in times}
     difference = max(
         float(np.abs(array - arrays[PLAIN]).max()) for array in arrays.values()
@@ -122,7 +117,7 @@ def measure(name, folder, batch, seconds):
 
 
 def worker(runtime, folder, name, batch, output):
-    run = RUNTIMES[runtime][1](pathlib.Path(folder), batch)
+    run = RUNTIMES[runtime](pathlib.Path(folder), batch)
     size = NETWORKS[name][1]
     images = some_images(batch, (size, size, 3))
     np.save(output, run(images))
