@@ -88,7 +88,7 @@ format: $(VENV)/.dev  ## Format the code and mend what ruff can mend.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev  ## Time layers, networks, training, exports anew (2 h).
+bench: $(VENV)/.dev  ## Time layers, networks, training, exports anew (1 h).
 	$(BIN)/python -m benchmarks.layers.speed $(BENCH_ARGS)
 	$(BIN)/python -m benchmarks.networks.speed
 	$(BIN)/python -m benchmarks.training.speed
@@ -138,9 +138,9 @@ $(VENV)/.dev: $(VENV)/.pip pyproject.toml $(CONSTRAINTS)
 
 # The lanes of other versions have the wheel, and the tests without the package
 # beside them.
-SOURCES := $(shell find lambdanet_tf tests -name '*.py' -o -name '*.pyi') README.md pyproject.toml
+LANE_FILES := tests benchmarks docs results examples README.md pyproject.toml
 
-LANE_FILES := tests benchmarks docs results examples website README.md pyproject.toml
+SOURCES := $(shell find lambdanet_tf $(LANE_FILES) -type f -not -name '*.pyc')
 
 dist/.wheel: $(VENV)/.pip $(SOURCES)
 	@rm -rf dist

@@ -1,6 +1,6 @@
 """Trains the default recipe on handwritten digits, by its command.
 
-    python -m benchmarks.studies.digits         six minutes
+    python -m benchmarks.studies.digits         five minutes
 
 A run that was interrupted is continued.
 """

@@ -1,6 +1,6 @@
 """Trains on the pictures of a microscope, as somebody new would, by command.
 
-    python -m benchmarks.studies.own_pictures                  twenty minutes
+    python -m benchmarks.studies.own_pictures                  ten minutes
     python -m benchmarks.studies.own_pictures --epochs 1       a first look
 
 400 drawn cells of five classes, 150 to 30 of each, gray on dark, 96 pixels:

@@ -22,7 +22,8 @@ def test_the_wheel_has_the_package_alone(tmp_path, monkeypatch):
     assert path.stat().st_size <= 3_000_000
     names = {*zipfile.ZipFile(path).namelist()}
     (information,) = {name.split("/")[0] for name in names} - {PACKAGE.name}
-    expected = {x.relative_to(ROOT).as_posix() for x in PACKAGE.rglob("*.py")}
+    files = [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi")]
+    expected = {x.relative_to(ROOT).as_posix() for x in files}
     expected |= {"lambdanet_tf/py.typed", f"{information}/licenses/LICENSE"}
     assert expected <= names
     assert not [name for name in names if "test" in name.lower()]
