@@ -234,9 +234,9 @@ def _sums_of_pairs(sums, ends):
 def _running_maximum(x):
     """Returns the maximum over axis 1 up to each entry, without a gradient."""
     if x.shape[1] is None:  # XLA has no shifts by a number of a loop.
-        past = _past(tf.shape(x)[1])[None, :, :, None]
-        x = tf.reduce_max(tf.where(past, x[:, None], x.dtype.min), axis=2)
-        return tf.stop_gradient(x)
+        past = tf.expand_dims(_past(tf.shape(x)[1]), 0)
+        x = masked_fill(tf.expand_dims(x, 1), past, x.dtype.min)
+        return tf.stop_gradient(tf.reduce_max(x, axis=2))
     reach = 1
     while reach < x.shape[1]:  # twice as far (Hillis and Steele)
         x = tf.maximum(x, _shifted(x, reach, x.dtype.min))

@@ -175,3 +175,11 @@ def test_a_server_without_keras_holds_a_state_for_each_client(model, tmp_path):
     subprocess.run([sys.executable, "-c", SERVER, *files], check=True)
     expected = model(np.pad(tokens, [(0, 0), (0, 10)]))[:, :20]
     checks.assert_close(np.load(files[2]), expected, 1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.once
+def test_a_step_becomes_a_file_of_tflite(tmp_path):
+    streaming.export(streams.language_model(), tmp_path)
+    convert = tf.lite.TFLiteConverter.from_saved_model
+    assert convert(str(tmp_path), signature_keys=["step"]).convert()
