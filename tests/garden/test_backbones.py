@@ -112,7 +112,7 @@ def test_every_attribute_of_a_spec_is_a_field():
     [
         ({"name": "LambdaResNet51"}, "`name` must be one of.*LambdaResNet50'"),
         ({"key_dim": "many"}, "`key_dim` must be int"),
-        ({"weights": "missing.npz"}, "No such file: missing.npz. `weights` c"),
+        ({"weights": "missing.npz"}, "No such file: missing.npz. Weights are"),
     ],
 )
 def test_wrong_values_name_their_field(fields, message):
