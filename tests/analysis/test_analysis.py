@@ -114,6 +114,8 @@ def test_operations_are_those_of_one_image_of_a_size():
     model = tf.keras.Model(x, LambdaLayer(8, scope=3)(words))
     counted = analyze(model, 11)
     assert counted.total("flops") == of_a_sequence(LambdaLayer(8, scope=3))
+    with pytest.raises(ValueError, match="`image_size` must be set"):
+        analyze(model)
 
 
 def test_calls_are_counted_one_by_one_also_in_nested_models():
@@ -154,6 +156,8 @@ def test_summary_prints_a_table(capsys, tmp_path):
     assert "stage4  2 L" in text
     assert cli.main([*arguments, "--layers"]) == 0
     assert "stage4_block2_lambda" in capsys.readouterr().out
+    assert cli.main(["summary", "LambdaResNet51"]) == 2
+    assert "Did you mean 'LambdaResNet5" in capsys.readouterr().err
     model, path = one_layer(6, 5, 4), str(tmp_path / "model.keras")
     model.compile(loss=of_a_sequence)  # A file need not know it.
     model.save(path)

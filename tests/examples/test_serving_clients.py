@@ -170,10 +170,8 @@ def test_pixels_of_a_client_are_those_of_the_server(tmp_path, rng, size, share):
 
 
 NO_BASE64 = b'{"instances": [{"b64": "*"}], "signature_name": "serving_bytes"}'
-ROWS = {
-    "instances": np.zeros([2, *SHAPE]).tolist(),
-    "signature_name": "features",
-}
+NOTHING = np.zeros([1, *SHAPE]).tolist()
+ROWS = {"signature_name": "features", "instances": NOTHING}
 REQUESTS = [
     (":predict", b"{", 400, "Malformed request: JSONDecodeError"),
     (":predict", b"{}", 400, "Malformed request: KeyError: 'instances'"),

@@ -162,9 +162,9 @@ def test_xla(rows):
 def test_xla_compiles_causal_layers_for_any_length(rng):
     words = tf.keras.Input((None, 8))
     layer = layers.LambdaLayer(num_heads=2, scope=7, causal=True)
-    model, spec = tf.keras.Model(words, layer(words)), [None, None, 8]
-    spec = [tf.TensorSpec(spec)]
-    compiled = tf.function(model, spec, jit_compile=True)
+    model = tf.keras.Model(words, layer(words))
+    spec = tf.TensorSpec([None, None, 8])
+    compiled = tf.function(model, [spec], jit_compile=True)
     x = checks.normal(rng, 2, 99, 8) * 9
     checks.assert_close(compiled(x), model(x), 1e-5)
 

@@ -82,3 +82,5 @@ def test_a_model_without_parts_is_told_what_a_part_is():
     model = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.ReLU()])
     with pytest.raises(ValueError, match="it has none.*'stage4_block1"):
         models.freeze(model, "stage3")
+    with pytest.raises(ValueError, match="stem, stage2, stage3. .Names"):
+        models.freeze(network(), "stage9")

@@ -170,6 +170,7 @@ REFUSED = [
     (lambda: attention((5, 8), (7, 8)), _HEADS, "for all 1 layers"),
     (lambda: attention((5, 5, 8), attention_axes=1), _HEADS, "all 1 layers"),
     (small, put(lambda: LambdaLayer(num_heads=3)), "must divide"),
+    (lambda: small(padding="same"), models.convolution_rule(4), "must be odd"),
     (lambda: OWN(*2 * [tf.keras.Input((3,))]), _RULE, "must be a functional"),
 ]
 

@@ -114,16 +114,18 @@ def test_what_is_no_file_or_no_model(tmp_path, monkeypatch):
     pathlib.Path("model.pth").write_bytes(b"\x80\x02}q\x00.")
     _, path = saved(tmp_path)
     late = tf.keras.Sequential([KERAS.Dense(3, name="late")])
-    for model, file, message in (
-        (None, "foreign.npz", "is not, or"),
-        (None, "newer.npz", "has version 2"),
-        (None, tmp_path, "No such file: .*best.weights.npz"),
-        (None, "model.pth", "or is damaged.*a file of Keras"),
-        ("x", path, "`model` must be a built `tf.keras` model"),
-        (late, path, "call it once"),
+    save, load = models.save_weights, models.load_weights
+    for call, model, file, message in (
+        (load, None, "foreign.npz", "is not, or"),
+        (load, None, "newer.npz", "has version 2"),
+        (load, None, tmp_path, "No such file: .*best.weights.npz"),
+        (load, None, "model.pth", "or is damaged.*a file of Keras"),
+        (save, None, "weights.h5", "must end in '.npz'"),
+        (load, "x", path, "`model` must be a built `tf.keras` model"),
+        (load, late, path, "call it once"),
     ):
         with pytest.raises(ValueError, match=message):
-            models.load_weights(model, file)
+            call(model, file)
 
 
 _OTHER_KERAS = f"""

@@ -20,7 +20,7 @@ from lambdanet_tf import config
 from lambdanet_tf.environment import KERAS_3
 
 ROOT = pathlib.Path(__file__).parents[2]
-FOLDERS = (".", ".github/**", "docs/**", "examples/**")
+FOLDERS = (".", ".github/**", "docs/**", "examples/**", "tests/**")
 PAGES = sorted({page for x in FOLDERS for page in ROOT.glob(f"{x}/*.md")})
 
 FENCE = re.compile(
@@ -110,11 +110,23 @@ def test_every_command_is_understood(page, monkeypatch):
             assert (code, words) == (config.EXIT_USAGE, ""), (command, words)
 
 
+# What readers stumbled over.
+RIDDLES = re.compile(
+    r"(?i)\b(?:besides?|(?:held|holds?) [^.|]{0,40}against|geometry|geometries|"
+    r"rooms?|lanes?|contestants?|peers?|arms?|stand-ins?|stood in|matrix rate|"
+    r"as it stands|in hand|asked to be|relaid|poisoned|spoilt|unasked|witness|"
+    r"Kerases|the other Keras(?! version)|errs|(?:upper|lower) floors?|"
+    r"draws? alike)\b"
+)
+
+
 @pytest.mark.once
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_link_leads_somewhere(page):
+    """And what people wrote is in plain words."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     text = re.sub(r"`[^`\n]*`", "", text)
+    assert not RIDDLES.findall(text)
     for found in LINK.finditer(text):
         link = urllib.parse.urlsplit(found["markdown"] or found["html"])
         if link.scheme:

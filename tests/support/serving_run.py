@@ -66,12 +66,10 @@ def classifier(units, activation=None, size=8):
     return tf.keras.Model(images, x)
 
 
-def export(model, base, name="m", examples=None, **options):
+def export(model, base, examples=None, **options):
     """Exports a model with these options; returns its version folder."""
-    chosen = serving.ExportOptions(**options)
-    return serving.export_model(
-        model, base, name, options=chosen, examples=examples
-    )
+    options = serving.ExportOptions(**options)
+    return serving.export_model(model, base, "m", None, options, None, examples)
 
 
 def card_of(folder):

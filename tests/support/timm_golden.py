@@ -9,14 +9,11 @@ import numpy as np
 from examples.golden_weights import state_dict
 from lambdanet_tf import models
 from lambdanet_tf import specs
+from lambdanet_tf.models.timm import PUBLISHED
 from lambdanet_tf.models.timm.weight_names import from_timm
 from tests.support import networks
 
-TIMM_NAMES = {
-    "LambdaResNet26T": "lambda_resnet26t",
-    "LambdaResNet50TS": "lambda_resnet50ts",
-    "LambdaResNet26RPT256": "lambda_resnet26rpt_256",
-}
+TIMM_NAMES = {name: x.timm_name for name, x in PUBLISHED.items()}
 
 
 def outputs(name):

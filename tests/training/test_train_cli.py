@@ -48,6 +48,8 @@ def test_each_command_and_each_recipe_is_listed(capsys):
     assert "peak learning rate for" in text
     for recipe in training.RECIPES.values():
         assert f"{recipe.name:15}{recipe.summary}" in text
+    assert cli.main(["trian"]) == 2
+    assert "Did you mean 'train'" in capsys.readouterr().err
     program = "import sys;"
     program += "sys.modules.update(tensorflow=None, keras=None, numpy=None);"
     program += "from lambdanet_tf.cli import main;"
