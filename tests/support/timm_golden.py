@@ -7,13 +7,13 @@ import pathlib
 import numpy as np
 
 from examples.golden_weights import state_dict
-from lambdanet_tf import models
-from lambdanet_tf import specs
 from lambdanet_tf.models.timm import PUBLISHED
 from lambdanet_tf.models.timm.weight_names import from_timm
 from tests.support import networks
 
-TIMM_NAMES = {name: x.timm_name for name, x in PUBLISHED.items()}
+TIMM_NAMES = {
+    name: x.timm_name.partition(".")[0] for name, x in PUBLISHED.items()
+}
 
 
 def outputs(name):
@@ -32,19 +32,6 @@ def image(height, width):
 @functools.cache
 def weights(spec):
     return from_timm(state_dict(spec), spec)
-
-
-def network(name):
-    """A published network with the golden weights, for the golden image."""
-    model = models.build(
-        name,
-        input_shape=(*outputs(name)["hw"], 3),
-        classifier_activation=None,
-        include_preprocessing=False,
-        kernel_initializer="zeros",  # quick to draw
-    )
-    models.set_weights(model, weights(specs.RESNETS[name]), "golden")
-    return model
 
 
 # Networks of `ResNet` that timm has, too, each another part of its layout.
