@@ -2,7 +2,7 @@
 
 import sys
 
-from lambdanet_tf.__main__ import main
+from lambdanet_tf.cli import start
 
 if __name__ == "__main__":
-    sys.exit(main("train"))
+    sys.exit(start("train"))

@@ -11,6 +11,7 @@ import dataclasses
 import importlib
 import inspect
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -25,8 +26,6 @@ from lambdanet_tf.serving.options import ExportOptions
 from lambdanet_tf.training.options import LabelOptions
 from lambdanet_tf.training.options import RunOptions
 from lambdanet_tf.training.options import choose_keras
-from lambdanet_tf.training.recipe import RECIPES
-from lambdanet_tf.training.recipe import Recipe
 
 _IMAGES = "a folder of image files, or an image set as in train.py --data"
 
@@ -55,7 +54,10 @@ def train(parser: config.Parser, words: Sequence[str] | None) -> int:
         choose_keras(options)
     record = importlib.import_module("lambdanet_tf.training.record")
     recipe = record.recipe_to_train(
-        options, given.recipe, given.recipe_file, config.given(given, Recipe)
+        options,
+        given.recipe,
+        given.recipe_file,
+        config.given(given, training.Recipe),
     )
     if recipe is None:
         return 0
@@ -71,8 +73,9 @@ def train(parser: config.Parser, words: Sequence[str] | None) -> int:
 def _add_flags(parser):
     """Adds a flag for each field of the recipe and the options."""
     parser.usage = "%(prog)s [flags]"
-    width = max(map(len, RECIPES)) + 2
-    lines = [f"  {x.name:{width}}{x.summary}" for x in RECIPES.values()]
+    recipes = training.RECIPES
+    width = max(map(len, recipes)) + 2
+    lines = [f"  {x.name:{width}}{x.summary}" for x in recipes.values()]
     what = parser.add_argument_group(
         "what to train", "\n".join(["the recipes:", *lines])
     )
@@ -87,7 +90,7 @@ def _add_flags(parser):
     fields = parser.add_argument_group(
         "fields of the recipe (the defaults are those of digits)"
     )
-    config.add_flags(fields, Recipe, RECIPES["digits"].to_dict())
+    config.add_flags(fields, training.Recipe, recipes["digits"].to_dict())
 
 
 def export(parser: config.Parser, words: Sequence[str] | None) -> int:
@@ -318,16 +321,25 @@ _COMMANDS = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command that the first argument names.
+def start(*command: str) -> int:
+    """Runs a command, by default the one in the arguments of this process.
 
-    Args:
-        arguments: the words; None for the arguments of this process.
-
-    Returns:
-        The exit code.
+    SIGTERM ends a training with exit code 75, also before there is a run to
+    save. Once the exit code is known, SIGTERM is ignored.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words = [*command, *sys.argv[1:]]
+    if words[:1] != ["train"]:
+        return main(words)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(75))
+    try:
+        return main(words)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs the command that the first word names; returns the exit code."""
+    words = list(words)
     name = words.pop(0) if words else ""
     if name not in _COMMANDS:
         return config.run(lambda: _listing(name), "lambdanet")

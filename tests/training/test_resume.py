@@ -224,8 +224,8 @@ def test_a_loss_that_is_not_finite_names_the_good_weights(tmp_path):
 # What `train.py` does, without pictures, which would take as long as a run.
 PROGRAM = """import sys
 sys.modules["matplotlib"] = None
-from lambdanet_tf.__main__ import main
-sys.exit(main("train"))"""
+from lambdanet_tf.cli import start
+sys.exit(start("train"))"""
 
 
 @pytest.fixture
