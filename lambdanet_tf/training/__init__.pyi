@@ -1,10 +1,10 @@
 from lambdanet_tf.runs import RunFolder as RunFolder
-from lambdanet_tf.training.averages import Averages as Averages
-from lambdanet_tf.training.averages import UseAverages as UseAverages
 from lambdanet_tf.training.batches import InputPipeline as InputPipeline
 from lambdanet_tf.training.loop import train as train
 from lambdanet_tf.training.network import compile_network as compile_network
 from lambdanet_tf.training.network import recipe_network as recipe_network
+from lambdanet_tf.training.optimizer import Averages as Averages
+from lambdanet_tf.training.optimizer import UseAverages as UseAverages
 from lambdanet_tf.training.optimizer import WarmupSchedule as WarmupSchedule
 from lambdanet_tf.training.optimizer import recipe_optimizer as recipe_optimizer
 from lambdanet_tf.training.optimizer import recipe_schedule as recipe_schedule

@@ -22,8 +22,8 @@ from lambdanet_tf.training import devices
 from lambdanet_tf.training import network
 from lambdanet_tf.training import optimizer as optimizers
 from lambdanet_tf.training import record
-from lambdanet_tf.training.averages import Averages
 from lambdanet_tf.training.batches import InputPipeline
+from lambdanet_tf.training.optimizer import Averages
 from lambdanet_tf.training.options import NotFinite
 from lambdanet_tf.training.options import PrintFn
 from lambdanet_tf.training.options import RunOptions

@@ -11,7 +11,7 @@ import tensorflow as tf
 from lambdanet_tf import models
 from lambdanet_tf.arguments import UserError
 from lambdanet_tf.environment import tf_variable
-from lambdanet_tf.training.averages import Averages
+from lambdanet_tf.training.optimizer import Averages
 from lambdanet_tf.training.options import NotFinite
 
 _FIELDS = "step", "sums", "rows", "best", "seconds", "epoch_seconds"
