@@ -29,7 +29,7 @@ def test_pages_are_what_their_records_give(capsys):
 @pytest.mark.parametrize("name", TOPICS)
 def test_a_topic_has_commands_and_files_and_its_records_an_origin(name):
     for path in TOPICS[name].files:
-        assert (records.ROOT / path).exists()
+        assert git("ls-files", "--", path.removeprefix(":!")), path
     for command in TOPICS[name].commands:
         module = re.match(r"(?:\w+=\w+ )?python -m (\S+)", command)[1]
         assert importlib.util.find_spec(module), module
@@ -105,13 +105,16 @@ def test_no_record_was_changed_or_deleted_but_a_whole_topic(name):
     assert kept <= lines, f"lines of {path} were changed or deleted"
 
 
-def test_a_record_is_stale_where_a_later_commit_changed_its_files():
+def test_a_record_is_stale_where_a_later_commit_changed_its_code():
     head = git("rev-parse", "HEAD")
     first = git("log", "--format=%h", "-1", FIRST)
     assert not records.is_stale(head, ("lambdanet_tf",))
     assert records.is_stale(first, ("tests/project",))
     assert not records.is_stale(first, ("LICENSE",))
     assert records.is_stale("0" * 10, ("LICENSE",))
+    commits, file = ("ab327f30^", "ab327f30"), "lambdanet_tf/models/network.py"
+    before, after = (records.code(x, file) for x in commits)
+    assert before == after  # It changed a docstring.
     topic = dataclasses.replace(TOPICS["layers"], files=("tests/project",))
     found = [row | {"commit": head} for row in KNOWN["layers"][:2]]
     assert "stale" not in render.provenance(topic, found)
