@@ -1,10 +1,11 @@
 """Times networks that people would choose between, for their accuracy.
 
-    python -m benchmarks.networks.comparison    20 minutes
+    python -m benchmarks.networks.comparison    30 minutes
 
 Figure 4 and Table 5 of the paper on this machine: inference and training,
 float32, each network at its published size, in a process of its own, with its
-published accuracy on ImageNet without further images.
+published accuracy on ImageNet without further images. Each takes turns with
+the first network, because the speed of a machine changes within minutes.
 """
 
 from typing import NamedTuple
@@ -81,13 +82,15 @@ def _renormed(layer):
 
 
 def measure(key, batch, seconds):
-    network = NETWORKS[key]
+    network, first = NETWORKS[key], next(iter(NETWORKS.values()))
     model = network.model()
     functions = compiled_steps(model, batch, network.image_size)
+    firsts = compiled_steps(first.model(), batch, first.image_size)
     # One after the other: the graph of the second need not be in memory yet.
     taken = {}
-    for phase, step in zip(PHASES, functions, strict=True):
-        taken |= timing.turns({phase: step}, seconds)
+    for phase, *steps in zip(PHASES, functions, firsts, strict=True):
+        names = phase, f"{phase}, first"
+        taken |= timing.turns(dict(zip(names, steps, strict=True)), seconds)
     return {
         "family": network.family,
         "top1": network.top1,
