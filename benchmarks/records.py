@@ -4,7 +4,6 @@
 """
 
 import argparse
-import ast
 import contextlib
 import dataclasses
 import datetime
@@ -26,7 +25,6 @@ PACKAGES = (
     *("onnxruntime", "openvino", "jax", "libtpu"),
 )
 _PRINTED = 300  # letters of what was measured
-_DOCUMENTED = ast.Module, ast.ClassDef, ast.FunctionDef
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,25 +195,12 @@ def git(*arguments):
 
 @functools.cache
 def is_stale(commit, files):
-    """Returns whether commits since one changed the code, or it is unknown."""
+    """Returns whether commits since one changed files, or it is unknown."""
     try:
-        old = commit.rstrip("+")  # an old one may have this mark
-        names = git("diff", "--name-only", old, "HEAD", "--", *files)
-        return any(code(old, x) != code("HEAD", x) for x in names.split())
+        since = f"{commit.rstrip('+')}.."  # an old one may have this mark
+        return bool(git("log", "-1", "--format=%h", since, "--", *files))
     except (AttributeError, OSError, subprocess.CalledProcessError):
         return True
-
-
-@functools.cache
-def code(commit, file):
-    """Returns what a file runs: Python without comments and docstrings."""
-    if not file.endswith(".py"):
-        return git("rev-parse", f"{commit}:{file}")
-    tree = ast.parse(git("show", f"{commit}:{file}"))
-    for node in ast.walk(tree):
-        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node):
-            del node.body[0]
-    return ast.dump(tree)
 
 
 def _text(case):
