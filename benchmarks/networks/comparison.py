@@ -1,6 +1,6 @@
 """Times networks that people would choose between, for their accuracy.
 
-    python -m benchmarks.networks.comparison    30 minutes
+    python -m benchmarks.networks.comparison    35 minutes
 
 Figure 4 and Table 5 of the paper on this machine: inference and training,
 float32, each network at its published size, in a process of its own, with its
