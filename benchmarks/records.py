@@ -179,6 +179,7 @@ def origin():
     return {
         "processor": processor[1] if processor else platform.machine(),
         "threads": len(os.sched_getaffinity(0)),
+        "onednn": os.environ["TF_ENABLE_ONEDNN_OPTS"] != "0",
         "versions": versions,
         "date": today.isoformat(),
         "commit": commit,
