@@ -93,15 +93,13 @@ def family_points(rows, seconds, family):
 
 def seconds_of(rows, phase):
     """Seconds an image, by ratios to the network that all take turns with."""
-    first, usual = f"{phase}, first", []
+    first = f"{phase}, first"
+    usual = median(x for row in rows for x in row.seconds[first])
+    seconds = {}
     for row in rows:
-        usual += row.seconds[first]
-    return {
-        row.network: median(usual)
-        / row.batch
-        * ratio(row.seconds[first], row.seconds[phase])[0]
-        for row in rows
-    }
+        times, *_ = ratio(row.seconds[first], row.seconds[phase])
+        seconds[row.network] = usual * times / row.batch
+    return seconds
 
 
 def faster(rows):
