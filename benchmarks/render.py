@@ -44,7 +44,7 @@ def block(target, topics, found, with_stale=True):
 def provenance(topic, found, with_stale=True):
     """Returns where the records of a topic come from, in a line."""
     machines = dict.fromkeys(
-        ", ".join(filter(None, (x["processor"], f"{x['threads']} threads")))
+        ", ".join(filter(None, (x["processor"], _threads(x["threads"]))))
         for x in found
         if x["threads"]
     )
@@ -64,6 +64,10 @@ def provenance(topic, found, with_stale=True):
         text += _STALE
         text += f" {_commits(stale)}" if len(stale) < len(commits) else ""
     return f"*{text}.*"
+
+
+def _threads(number):
+    return f"{number} thread{'s' if number > 1 else ''}"
 
 
 def _commits(names):
