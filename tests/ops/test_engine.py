@@ -213,6 +213,6 @@ def test_the_planner_chooses_well():
             for row in records.latest("regret")
             if row["case"]["draw"] > 10 and row["case"]["phase"] == phase
         ]
-        assert len(found) == 60
+        assert len(found) == 72
         assert np.mean(found) <= 1.04
         assert max(found) <= 1.6
