@@ -17,6 +17,7 @@ import sys
 
 from benchmarks import records
 from benchmarks import views
+from lambdanet_tf.training.report import count
 
 DOCS = records.ROOT / "docs"
 VIEWS = views.VIEWS
@@ -44,7 +45,7 @@ def block(target, topics, found, with_stale=True):
 def provenance(topic, found, with_stale=True):
     """Returns where the records of a topic come from, in a line."""
     machines = dict.fromkeys(
-        ", ".join(filter(None, (x["processor"], _threads(x["threads"]))))
+        ", ".join(filter(None, (x["processor"], count(x["threads"], "thread"))))
         for x in found
         if x["threads"]
     )
@@ -64,10 +65,6 @@ def provenance(topic, found, with_stale=True):
         text += _STALE
         text += f" {_commits(stale)}" if len(stale) < len(commits) else ""
     return f"*{text}.*"
-
-
-def _threads(number):
-    return f"{number} thread{'s' if number > 1 else ''}"
 
 
 def _commits(names):
